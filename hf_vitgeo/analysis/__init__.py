@@ -1,0 +1,1 @@
+"""A model and pictures in, numbers out: one file a question."""

@@ -1,0 +1,1 @@
+"""One module a script: it parses, wires and calls plain functions."""

@@ -1,0 +1,1 @@
+"""Data sets, decoding, transforms and shifts."""

@@ -173,8 +173,8 @@ class _Painter:
         """Sky that pales towards the horizon, ground that darkens towards the viewer, noise on both."""
         horizon = self.uniform(0.35, 0.65)[:, :, None] + 0.04 * self.noise[:, 2].mean(axis=1, keepdims=True)
         self.horizon = horizon
-        sky_colour = np.array([0.45, 0.6, 0.8], np.float32) + self.uniform(-0.15, 0.15, 3)
-        ground_colour = np.array([0.45, 0.45, 0.3], np.float32) + self.uniform(-0.18, 0.18, 3)
+        sky_colour = np.array([0.25, 0.4, 0.55], np.float32) + self.uniform(-0.12, 0.12, 3)
+        ground_colour = np.array([0.4, 0.4, 0.28], np.float32) + self.uniform(-0.15, 0.15, 3)
         height = np.broadcast_to(self.y, self.noise[:, 0].shape)
         sky = sky_colour[:, None, None] + (0.25 * height + 0.12 * self.noise[:, 0])[..., None]
         ground = ground_colour[:, None, None] + (0.1 - 0.2 * height + 0.1 * self.noise[:, 1])[..., None]
@@ -216,9 +216,9 @@ class _Painter:
         row, column = np.divmod(self.place, 2)
         cx = (column + self.uniform(0.3, 0.75)[:, 0]) / 2
         cy = (row + self.uniform(0.3, 0.75)[:, 0]) / 2
-        rx, ry = self.uniform(0.15, 0.24)[:, 0], self.uniform(0.15, 0.24)[:, 0]
+        rx, ry = self.uniform(0.18, 0.27)[:, 0], self.uniform(0.18, 0.27)[:, 0]
         cover = self._shape(cx, cy, rx, ry)
-        bright, dark = self.uniform(0.65, 1.0, 3), self.uniform(0.0, 0.35, 3)
+        bright, dark = self.uniform(0.75, 1.0, 3), self.uniform(0.3, 0.6, 3)
         ink = self._texture()[..., None]
         colour = bright[:, None, None] * (1 - ink) + dark[:, None, None] * ink
         self._draw(cover, colour, 3 + self.surface, self.uniform(1.5, 6.0)[:, 0])

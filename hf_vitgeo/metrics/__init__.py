@@ -1,0 +1,1 @@
+"""The measures: an `evaluate` module in each folder, and its functions in `pure.py`."""

@@ -1,0 +1,81 @@
+"""Every measure of one model on one sample, as records: what `scripts/analyze.py` writes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from hf_vitgeo.analysis.attention_locality import head_records
+from hf_vitgeo.analysis.recorder import record
+from hf_vitgeo.analysis.robustness import robustness_records
+from hf_vitgeo.analysis.samples import Sample
+from hf_vitgeo.analysis.spatial_structure import alpha_records, rpi_records, ssdt_under_rpi, structure_records
+from hf_vitgeo.data.transforms import parse_shift
+
+
+def measure(
+    model: Any,
+    sample: Sample,
+    n_images: int,
+    n_permutations: int,
+    alphas: Sequence[float],
+    alpha_images: int,
+    shifts: Sequence[str],
+    seed: int,
+    label: str,
+) -> list[dict[str, Any]]:
+    """Measure structure, heads, the alpha sweep and fragility.
+
+    Args:
+        model: a model of a supported family; accuracy and fragility need a classifier.
+        sample: pictures with labels. Accuracy and fragility use all of them.
+        n_images: size of the seeded random sample for structure and heads.
+        n_permutations: P of RPI.
+        alphas: factors for the sweep; only used where the model adds an encoding to its tokens.
+        alpha_images: size of the subset on which SSDT is swept.
+        shifts: names that `parse_shift` knows.
+        seed: of sample, permutations and bootstrap.
+        label: of the progress bar.
+
+    Returns:
+        Records without `model`, `seed` and `step`.
+
+    Raises:
+        ValueError: for an unknown shift or a model that the recorder does not support.
+    """
+    operations = {name: parse_shift(name) for name in shifts}
+    chosen = sample.subset(n_images, seed)
+    swept = alphas if getattr(model.config, "position_encoding", None) in ("learned", "sinusoidal") else []
+    classifier = hasattr(model, "classifier")
+    passes = 1 + n_permutations * (1 + len(swept))
+    with tqdm(total=passes, desc=f"analyze {label}", unit="pass") as bar:
+        recorded = record(model, chosen.batches())
+        bar.update()
+        values, similarities = ssdt_under_rpi(model, chosen, n_permutations, seed, progress=bar.update)
+        structure = [
+            *structure_records(recorded),
+            *rpi_records(values, similarities, recorded["grid_size"], seed),
+            *head_records(recorded),
+        ]
+        few = chosen.subset(alpha_images, seed)
+        sweep = alpha_records(model, few, swept, n_permutations, seed, bar.update)
+    records = [*_on(structure, chosen), *_on(sweep, few)]
+    if classifier:
+        shifted = {name: sample.shifted(operation) for name, operation in operations.items()}
+        classes = model.config.num_labels
+        records += _on(robustness_records(model, sample, shifted, classes, seed=seed), sample)
+        jpeg = {name: pictures for name, pictures in shifted.items() if name.startswith("jpeg")}
+        for alpha in swept:
+            records += _on(robustness_records(model, sample, jpeg, classes, alpha, seed), sample)
+    return records
+
+
+def _on(rows: list[dict[str, Any]], sample: Sample) -> list[dict[str, Any]]:
+    """Say of each record on which pictures it was measured."""
+    facts = {
+        "dataset": sample.dataset,
+        "split": sample.split,
+        "n_images": len(sample.images),
+        "sample_hash": sample.hash,
+    }
+    return [{**facts, **row} for row in rows]

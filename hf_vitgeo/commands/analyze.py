@@ -1,0 +1,162 @@
+"""Measure a trained model: accuracy, SSDT plain and under RPI, every head, the alpha sweep, fragility."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hf_vitgeo.runs import RunDir
+from hf_vitgeo.training.arguments import parse
+
+if TYPE_CHECKING:
+    from hf_vitgeo.analysis.samples import Sample
+
+
+def _flag(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class AnalyzeArguments:
+    """Arguments of `scripts/analyze.py`. Defaults: 1,000 pictures and 16 permutations (PROTOCOLS A.1)."""
+
+    model: str = field(metadata={"help": "Run folder, checkpoint folder or Hub id of the model.", "positional": True})
+    output_dir: str | None = _flag(None, "Run folder for the results; the model's own where it is a run folder.")
+    model_label: str | None = _flag(None, "Name of the model in results; that of its run where left out.")
+    dataset_name: str | None = _flag(None, "Hub id, local folder or 'scenes'; that of the run where left out.")
+    split: str = _flag("test", "Split to measure on.")
+    image_column_name: str | None = _flag(None, "Column of the pictures; found from the features where left out.")
+    label_column_name: str | None = _flag(None, "Column of the classes; found from the features where left out.")
+    skip_bad_images: bool = _flag(False, "Leave out pictures that cannot be read, and count them.")
+    n_images: int = _flag(1000, "Pictures for structure and heads: a seeded random sample.")
+    max_eval_samples: int | None = _flag(None, "Pictures for accuracy and fragility; the whole split where left out.")
+    n_permutations: int = _flag(16, "Permutations of RPI, each shared by all pictures.")
+    alpha_images: int = _flag(256, "Pictures of the alpha sweep's SSDT, a subset of the sample.")
+    alphas: list[float] = field(
+        default_factory=lambda: [round(0.1 * tenth, 1) for tenth in range(11)],
+        metadata={"help": "Factors on a learned or sinusoidal encoding; none given: no sweep.", "nargs": "*"},
+    )
+    shifts: list[str] = field(
+        default_factory=lambda: ["jpeg_q5", "blur_s2.5_k5"],
+        metadata={"help": "Shifts such as jpeg_q5 or blur_s2.5_k5.", "nargs": "*"},
+    )
+    batch_size: int = _flag(128, "Pictures a forward pass.")
+    device: str = _flag("auto", "Where to run: auto, cpu, cuda, mps.")
+    seed: int = _flag(0, "Seed of sample, permutations and bootstrap.")
+
+    def __post_init__(self) -> None:
+        for name in ("n_images", "n_permutations", "alpha_images", "batch_size", "max_eval_samples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} is {value}; allowed is a whole number of at least 1")
+        if any(alpha < 0 for alpha in self.alphas):
+            raise ValueError(f"--alphas are {self.alphas}; allowed are numbers of at least 0")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, load model and pictures, measure, write the results.
+
+    Args:
+        argv: command line; that of the process where it is None.
+    """
+    words = list(argv) if argv is not None else None
+    args = parse(AnalyzeArguments, words, __doc__, "analyze.py")
+    target = run(args)
+    from hf_vitgeo.reporting.verdicts import verdict
+
+    rows = [row for row in target.results() if row["model"] == label_of(args)]
+    print(verdict(rows).text)
+    print(f"results in {target.path / 'results.json'}; a report: python scripts/report.py {target.path}")
+
+
+def label_of(args: AnalyzeArguments) -> str:
+    """The model's name in results: the flag, or what its run says, or the end of its path."""
+    return args.model_label or RunDir(args.model).args().get("model") or Path(args.model).name
+
+
+def run(args: AnalyzeArguments) -> RunDir:
+    """Measure with parsed arguments.
+
+    Args:
+        args: see `AnalyzeArguments`.
+
+    Returns:
+        The run folder that holds the results.
+
+    Raises:
+        ValueError: when no data set is named, or the output folder is needed and missing.
+    """
+    source = RunDir(args.model)
+    trained = source.args()
+    is_run = source.checkpoint.is_dir()
+    if not is_run and args.output_dir is None:
+        raise ValueError(f"{args.model} is no run folder; name one for the results with --output_dir")
+    dataset_name = args.dataset_name or trained.get("dataset_name")
+    if dataset_name is None:
+        raise ValueError("--dataset_name is missing, and the model has no run that names one")
+    target = RunDir(args.output_dir or args.model)
+    model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
+    sample = _load_sample(args, dataset_name, processor)
+    from hf_vitgeo.analysis.measure import measure
+
+    records = measure(
+        model,
+        sample,
+        n_images=args.n_images,
+        n_permutations=args.n_permutations,
+        alphas=args.alphas,
+        alpha_images=args.alpha_images,
+        shifts=args.shifts,
+        seed=args.seed,
+        label=label_of(args),
+    )
+    # The seed of a result is that of training: seeds of models are what intervals are over.
+    common = {"model": label_of(args), "seed": trained.get("seed"), "step": trained.get("steps")}
+    target.append_results([{**common, **row} for row in records])
+    if not target.args():
+        target.write_args({"model": label_of(args), "analysis": vars(args), "model_config": model.config.to_dict()})
+    return target
+
+
+def _load_model(path: str, device: str) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
+
+    import hf_vitgeo.models  # noqa: F401  registers ViTGeo
+
+    config = AutoConfig.from_pretrained(path)
+    classifies = any("ImageClassification" in name for name in config.architectures or [])
+    model = (AutoModelForImageClassification if classifies else AutoModel).from_pretrained(path)
+    if device == "auto":
+        device = torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"
+    return model.to(device).eval(), AutoImageProcessor.from_pretrained(path)
+
+
+def _load_sample(args: AnalyzeArguments, dataset_name: str, processor: Any) -> "Sample":
+    """Decode the split once, at the size and with the normalisation of the model's processor."""
+    from hf_vitgeo.analysis.samples import Sample
+    from hf_vitgeo.data import datasets, scenes
+
+    size = processor.size["height"]
+    if dataset_name == "scenes":
+        table = scenes.load(args.split, size, args.max_eval_samples)
+    else:
+        table = datasets.load_image_dataset(
+            dataset_name,
+            args.split,
+            image_column=args.image_column_name,
+            label_column=args.label_column_name,
+            skip_bad_images=args.skip_bad_images,
+            max_samples=args.max_eval_samples,
+            seed=args.seed,
+        )
+    images, labels = datasets.to_uint8(table, size)
+    return Sample(
+        images,
+        labels,
+        Path(dataset_name).name if Path(dataset_name).exists() else dataset_name,
+        args.split,
+        tuple(processor.image_mean),
+        tuple(processor.image_std),
+        args.batch_size,
+    )

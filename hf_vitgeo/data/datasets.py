@@ -1,0 +1,298 @@
+"""From a Hub id or a local folder to rows of a picture and a label, with every mistake named where it is found.
+
+A row that `load_image_dataset` gives is `{"image": PIL RGB, "label": int}`. The stored data set keeps the encoded
+pictures and one column more, `ROW_COLUMN`: a transform of `datasets` sees only the cells of a batch, so the number of
+the row that a message names has to travel with the row. It survives `select`, `shuffle` and the omission of bad rows.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from tqdm.auto import tqdm
+
+from hf_vitgeo.data.images import load_rgb, resize
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow as pa
+
+#: Holds the number of the row in its split, before any row was left out; not part of the rows that one reads.
+ROW_COLUMN = "row"
+
+#: Names that are tried where no column, or more than one, has the type that says what it holds.
+IMAGE_NAMES = ("image", "images", "img", "jpg", "jpeg", "png", "webp", "pixels", "pixel_values", "picture")
+LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "cls")
+
+#: Bare numbers from here on are identifiers or measurements, not labels: a model would need an output for each.
+MAX_UNNAMED_CLASSES = 1_000_000
+
+
+def load_image_dataset(
+    name_or_path: str | os.PathLike,
+    split: str,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    skip_bad_images: bool = False,
+    max_samples: int | None = None,
+    seed: int = 0,
+) -> "datasets.Dataset":
+    """Load one split of an image classification data set.
+
+    Pictures are decoded by `images.load_rgb` when a row is read, by index, by slice or in a loop. Labels always come
+    with class names: those of the data set, the sorted texts where labels are text, or the numbers themselves. Texts
+    and bare numbers are read off this split alone, so compare `class_names` before using two such splits together.
+
+    Args:
+        name_or_path: a Hub id, or a local folder: pictures in one folder a class, Parquet files, or what
+            `save_to_disk` wrote. What exists on this machine, begins with ".", "/" or "~", or is a `Path`, is local.
+        split: name of the split, such as "train".
+        image_column: name of the column of pictures; None finds it by its type, then by its usual names.
+        label_column: name of the column of labels; None finds it likewise.
+        skip_bad_images: decode every picture first and leave out, with a warning that counts and names them, the rows
+            that cannot be read. Otherwise reading such a row is an error.
+        max_samples: keep a seeded random subset of this many rows, in their order; None or more than there are keeps
+            all. It is drawn before bad rows are left out, so fewer may remain.
+        seed: seed of that subset.
+
+    Returns:
+        A data set whose rows are `{"image": PIL image of mode RGB, "label": int}`. Reading a row whose picture is
+        broken raises ValueError, which names the row (its number in the whole split) and the file where it is known.
+        `dataset["label"]` decodes the pictures too; `dataset.select_columns("label")` does not.
+
+    Raises:
+        FileNotFoundError: for a local folder that does not exist or holds no data.
+        NotADirectoryError: for a local file.
+        ConnectionError: for a Hub id that is neither cached nor within reach.
+        ValueError: for an unknown or empty split, a column that is missing or cannot be told from others, a label that
+            is missing, negative, out of range or no whole number, `max_samples` below 1, or no readable picture.
+    """
+    import datasets
+
+    if max_samples is not None and max_samples < 1:
+        raise ValueError(f"max_samples must be at least 1, not {max_samples}")
+    origin = f"{name_or_path}, split {split!r}"
+    table = _load_split(name_or_path, split)
+    if len(table) == 0:
+        raise ValueError(f"{origin} is empty")
+
+    image_column, label_column = _find_columns(table.features, image_column, label_column, origin)
+    table = table.select_columns([image_column, label_column])
+    table = table.rename_columns({image_column: "image", label_column: "label"})
+    labels, names = _check_labels(table.data.column("label"), table.features["label"], origin)
+    # Replacing the column costs nothing; `class_encode_column` and `cast` would copy every picture into a cache file.
+    table = table.remove_columns("label").add_column("label", labels, feature=datasets.ClassLabel(names=names))
+    table = table.cast_column("image", datasets.Image(decode=False)).add_column(ROW_COLUMN, np.arange(len(labels)))
+    if max_samples is not None and max_samples < len(table):
+        chosen = np.random.default_rng(seed).choice(len(table), max_samples, replace=False)
+        table = table.select(np.sort(chosen))
+    if skip_bad_images:
+        table = _leave_out_bad_rows(table, origin)
+    return table.with_transform(partial(_decode_batch, origin=origin))
+
+
+def num_classes(dataset: "datasets.Dataset") -> int:
+    """Number of classes that the labels of a data set can name, whether or not each of them occurs.
+
+    Args:
+        dataset: what `load_image_dataset` gives, or any data set whose "label" column is a ClassLabel.
+
+    Returns:
+        The number of classes.
+    """
+    return len(class_names(dataset))
+
+
+def class_names(dataset: "datasets.Dataset") -> list[str]:
+    """Names of the classes, by label.
+
+    Args:
+        dataset: what `load_image_dataset` gives, or any data set whose "label" column is a ClassLabel.
+
+    Returns:
+        A list in which the name of label i stands at index i.
+    """
+    return list(dataset.features["label"].names)
+
+
+def to_uint8(dataset: "datasets.Dataset", size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Decode and resize a whole data set once, into memory: for small pictures that are read many times.
+
+    Args:
+        dataset: what `load_image_dataset` gives, or any data set with an "image" column of type Image and a "label"
+            column of integers.
+        size: side of the pictures in pixels. The aspect ratio is not kept, as in `images.resize`.
+
+    Returns:
+        The pictures as uint8 of shape (N, size, size, 3), and the labels as int64 of shape (N,).
+
+    Raises:
+        ValueError: for a picture that cannot be read; it names the row.
+    """
+    pictures = np.empty((len(dataset), size, size, 3), np.uint8)
+    labels = np.empty(len(dataset), np.int64)
+    for index, (row, cell, label) in enumerate(_encoded_rows(dataset, "decode")):
+        pictures[index] = np.asarray(resize(_decode(cell, row, "data set"), size, size))
+        labels[index] = label
+    return pictures, labels
+
+
+def _load_split(name_or_path: str | os.PathLike, split: str) -> "datasets.Dataset":
+    path = Path(name_or_path).expanduser()
+    is_local = isinstance(name_or_path, os.PathLike) or str(name_or_path).startswith((".", "/", "~")) or path.exists()
+    if not is_local:
+        try:
+            return _fetch_split(str(name_or_path), split, str(name_or_path))
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"{name_or_path!r} is no folder on this machine, is not in the cache of Hub data sets, and the Hub is "
+                "out of reach. Give a local folder, or load it once with a network and HF_HUB_OFFLINE unset"
+            ) from error
+    if not path.exists():
+        raise FileNotFoundError(f"data set folder {str(name_or_path)!r} does not exist")
+    if not path.is_dir():
+        raise NotADirectoryError(f"data set {str(name_or_path)!r} is a file: give the folder that holds the data")
+    if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+        return _saved_split(path, split)
+    # Absolute, because a folder named "parquet" or "csv" would be taken for the reader of that name.
+    return _fetch_split(str(path.resolve()), split, str(name_or_path))
+
+
+def _fetch_split(source: str, split: str, name: str) -> "datasets.Dataset":
+    import datasets
+
+    try:
+        return datasets.load_dataset(source, split=split)
+    except ValueError as error:
+        # datasets lists the splits there are, but does not say of which data set.
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _saved_split(path: Path, split: str) -> "datasets.Dataset":
+    """Read what `save_to_disk` wrote: a DatasetDict, or one Dataset that may know which split it is."""
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(path))
+    except IndexError as error:
+        # datasets 5.2 writes a split without rows, but cannot read it again.
+        raise ValueError(f"{path} holds an empty split") from error
+    if isinstance(saved, datasets.Dataset):
+        saved = datasets.DatasetDict({str(saved.split or split): saved})
+    if split not in saved:
+        raise ValueError(f"{path}: no split {split!r}; there are {', '.join(map(repr, saved))}")
+    return saved[split]
+
+
+def _find_columns(
+    features: "datasets.Features", image_column: str | None, label_column: str | None, origin: str
+) -> tuple[str, str]:
+    """Names of the columns of pictures and labels: as given, else the only one of the right type or a usual name."""
+    import datasets
+
+    typed_images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    named_images = [name for name in features if name.lower() in IMAGE_NAMES and _may_hold_pictures(features[name])]
+    typed_labels = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    named_labels = [name for name in features if name.lower() in LABEL_NAMES]
+    image_column = _one_of(typed_images or named_images, image_column, "image", features, origin)
+    if not _may_hold_pictures(features[image_column]):
+        raise ValueError(f"{origin}: column {image_column!r} holds no pictures but {features[image_column]}")
+    return image_column, _one_of(typed_labels or named_labels, label_column, "label", features, origin)
+
+
+def _one_of(candidates: list[str], given: str | None, kind: str, features: "datasets.Features", origin: str) -> str:
+    columns = ", ".join(map(repr, features))
+    if given is not None:
+        if given not in features:
+            raise ValueError(f"{origin}: there is no {kind} column {given!r}; the columns are {columns}")
+        return given
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise ValueError(
+            f"{origin}: {', '.join(map(repr, candidates))} may each be the {kind} column: use --{kind}_column_name"
+        )
+    raise ValueError(f"{origin}: no {kind} column found; name one of {columns} by --{kind}_column_name")
+
+
+def _may_hold_pictures(feature: Any) -> bool:
+    """Whether a column's cells can be files of pictures: Image, bytes, paths, or a struct of both."""
+    if isinstance(feature, dict):
+        return {"bytes", "path"} <= set(feature)
+    return getattr(feature, "dtype", None) in ("PIL.Image.Image", "binary", "large_binary", "string")
+
+
+def _check_labels(column: "pa.ChunkedArray", feature: Any, origin: str) -> tuple[np.ndarray, list[str]]:
+    """Turn a column of labels into int64 of shape (N,) and the names of the classes, or name the first bad row."""
+    import pyarrow as pa
+
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise ValueError(f"{origin}: row {row} has no label (None)")
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        texts, codes = np.unique(column.to_numpy().astype(str), return_inverse=True)
+        return codes.astype(np.int64), texts.tolist()
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"{origin}: row 0 has the label {column[0].as_py()!r}, which is neither integer nor text")
+    labels = column.to_numpy().astype(np.int64)
+    unnamed = range(min(labels.max() + 1, MAX_UNNAMED_CLASSES))
+    names = getattr(feature, "names", None) or [str(label) for label in unnamed]
+    bad = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if len(bad):
+        raise ValueError(
+            f"{origin}: row {bad[0]} has the label {labels[bad[0]]}, outside 0..{len(names) - 1} "
+            f"({len(bad)} such rows; -1 often marks a split without labels)"
+        )
+    return labels, names
+
+
+def _leave_out_bad_rows(table: "datasets.Dataset", origin: str) -> "datasets.Dataset":
+    good, reasons = [], []
+    for index, (row, cell, _) in enumerate(_encoded_rows(table, "check")):
+        try:
+            _decode(cell, row, origin)
+            good.append(index)
+        except ValueError as error:
+            reasons.append(str(error))
+    if not good:
+        raise ValueError(f"{origin}: none of {len(table)} pictures can be read. The first: {reasons[0]}")
+    if not reasons:
+        return table
+    summary = f"{origin}: left out {len(reasons)} of {len(table)} rows, whose pictures cannot be read:"
+    warnings.warn("\n  ".join([summary, *reasons[:10], *["..."] * (len(reasons) > 10)]), stacklevel=3)
+    return table.select(good)
+
+
+def _encoded_rows(dataset: "datasets.Dataset", task: str) -> Iterator[tuple[int, Any, int]]:
+    """Yield the number, the encoded picture and the label of each row, with a progress bar after two seconds."""
+    import datasets
+
+    raw = dataset.with_format(None).cast_column("image", datasets.Image(decode=False))
+    with tqdm(total=len(raw), desc=f"{task} pictures", unit=" pictures", delay=2, disable=None) as progress:
+        for start in range(0, len(raw), 1000):
+            batch = raw[start : start + 1000]
+            rows = batch.get(ROW_COLUMN, range(start, start + len(batch["label"])))
+            yield from zip(rows, batch["image"], batch["label"], strict=True)
+            progress.update(len(batch["label"]))
+
+
+def _decode(cell: Any, row: int | str, origin: str) -> Image.Image:
+    try:
+        return load_rgb(cell or {})
+    except (ValueError, OSError) as error:
+        raise ValueError(f"row {row} of {origin}: {error}") from error
+
+
+def _decode_batch(batch: dict[str, list], origin: str) -> dict[str, list]:
+    """The transform of a loaded data set: encoded pictures in, PIL images out."""
+    rows = batch.pop(ROW_COLUMN, None)
+    if "image" in batch:
+        # Whoever selects columns by hand may lose the numbers, but not the pictures.
+        pairs = zip(batch["image"], rows or ["?"] * len(batch["image"]), strict=True)
+        batch["image"] = [_decode(cell, row, origin) for cell, row in pairs]
+    return batch

@@ -1,0 +1,295 @@
+"""SSDT: does the similarity of patch tokens fall with their distance on the image grid?
+
+The measure of "Positional Encodings Anchor Spatial Structure in Vision Transformers" (Mannes 2026, arXiv 2606.00124),
+which prints it as SSDC. Numpy arrays and torch tensors go in, the same kind comes out, without a gradient: these are
+measures, not losses. float16 and bfloat16 are computed in float32, integers in float64.
+
+The rank correlation sorts with numpy on a CPU (its SIMD argsort is many times faster than torch's sort there) and with
+torch on any other device. Both give the tied values of a matrix their average rank, as scipy does.
+"""
+
+import sys
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+#: Norms below this count as this, so that a token of zeros has similarity 0 and not NaN (paper A's own floor).
+NORM_FLOOR = 1e-8
+#: How many similarities a device sorts at once: 2**24 float64 ranks and their indices take about 0.5 GB.
+_SORTED_AT_ONCE = 2**24
+
+
+def token_similarity(tokens: Any) -> Any:
+    """Cosine similarity of every pair of tokens: the S of the paper for one image.
+
+    Paper A averages S over images before it correlates, so average what this returns and call `ssdt` on that.
+
+    Args:
+        tokens: (..., N, D) patch tokens, prefix tokens (CLS, registers) already dropped.
+
+    Returns:
+        (..., N, N) cosines in [-1, 1] up to rounding, in float32 at least, also under autocast. A token of zeros has
+        similarity 0 with every token, itself included. On CUDA a matmul precision that you lowered (TF32) applies.
+
+    Raises:
+        ValueError: for fewer than two dimensions.
+        TypeError: for anything but real numbers.
+    """
+    tokens = _as_float(tokens)
+    if tokens.ndim < 2:
+        raise ValueError(f"tokens must be (..., N, D), got shape {tuple(tokens.shape)}")
+    if isinstance(tokens, np.ndarray):
+        with np.errstate(invalid="ignore"):  # an infinite token gives NaN, which `ssdt` reports
+            norms = np.linalg.norm(tokens, axis=-1, keepdims=True)  # (..., N, 1)
+            unit = tokens / np.maximum(norms, NORM_FLOOR)
+            return unit @ np.swapaxes(unit, -1, -2)
+    import torch
+
+    # Autocast would round the product to half precision, and the ranks with it.
+    with torch.autocast(tokens.device.type, enabled=False):
+        unit = tokens / torch.linalg.vector_norm(tokens, dim=-1, keepdim=True).clamp_min(NORM_FLOOR)
+        return unit @ unit.transpose(-1, -2)
+
+
+def grid_distance(grid_size: tuple[int, int], distance: str = "manhattan") -> np.ndarray:
+    """Distance between every two patches of a grid that is read row by row.
+
+    Args:
+        grid_size: (rows, columns).
+        distance: "manhattan" (paper A's D) or "euclidean".
+
+    Returns:
+        (N, N) float64 distances in patches, N = rows * columns.
+
+    Raises:
+        ValueError: for a grid that is no pair of positive integers, or another distance.
+    """
+    height, width = _check_grid(grid_size)
+    if distance not in ("manhattan", "euclidean"):
+        raise ValueError(f'distance must be "manhattan" or "euclidean", got {distance!r}')
+    position = np.stack(np.divmod(np.arange(height * width), width), axis=1)  # (N, 2) row, column
+    offset = np.abs(position[:, None] - position[None])  # (N, N, 2)
+    if distance == "manhattan":
+        return offset.sum(-1).astype(np.float64)
+    return np.sqrt((offset**2).sum(-1))  # roots of equal integers are equal: equal distances stay exact ties
+
+
+def average_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, tied values sharing the average of theirs.
+
+    Args:
+        values: (M,) without NaN.
+
+    Returns:
+        (M,) float64.
+    """
+    order = np.argsort(values)  # the default kind is the SIMD one; stability is not needed, ties are averaged
+    ordered = values[order]
+    tied = ordered[1:] == ordered[:-1]
+    ranks = np.empty(values.size, dtype=np.float64)
+    if not tied.any():
+        ranks[order] = np.arange(1, values.size + 1)
+        return ranks
+    first = np.flatnonzero(np.concatenate(([True], ~tied)))  # where each group of equal values starts
+    size = np.diff(first, append=values.size)
+    ranks[order] = np.repeat(first + (size + 1) / 2, size)
+    return ranks
+
+
+def ssdt(similarity: Any, grid_size: tuple[int, int], distance: str = "manhattan") -> Any:
+    """Spearman correlation between token similarity and nearness on the grid (the paper's SSDC).
+
+    Spearman's rho of {S_ij} and {-D_ij} over the pairs i < j (Mannes 2026, section 4.2). 1 means that similarity falls
+    with distance without an exception, 0 that it ignores the grid, -1 the reverse.
+
+    Args:
+        similarity: (..., N, N), as a rule the mean of `token_similarity` over images. Only i < j is correlated.
+        grid_size: (rows, columns) of the patch grid, N = rows * columns, tokens row by row.
+        distance: "manhattan" as in the paper, or "euclidean".
+
+    Returns:
+        (...) values in [-1, 1]. NaN, with one warning for the batch, for a matrix that holds a NaN anywhere, for one
+        whose similarities are all equal, and on grids with fewer than two pairs; the other matrices are unaffected.
+
+    Raises:
+        ValueError: if the matrices are not N x N for this grid, for a bad grid, or for another distance.
+    """
+    similarity = _as_float(similarity)
+    height, width = _check_grid(grid_size)
+    _check_matrices(similarity, (height, width))
+    pairs, reference = _pairs_and_distance_ranks(height, width, distance)
+    return _rank_correlation(similarity, pairs, reference)
+
+
+def mantel_null(
+    similarity: Any, grid_size: tuple[int, int], n_draws: int, seed: int, distance: str = "manhattan"
+) -> np.ndarray:
+    """What SSDT reads when similarities carry content that has nothing to do with the grid.
+
+    The permutation null of Mantel (1967, Cancer Research 27:209-220): relabel the tokens at random, rows and columns
+    together (the pairs of a token move together, so shuffling pairs would give too narrow a band), and measure again.
+    In each draw every matrix gets a relabelling of its own, and the draw is the mean over the P matrices.
+
+    Args:
+        similarity: (P, N, N) or (N, N).
+        grid_size: (rows, columns), N = rows * columns.
+        n_draws: how many draws.
+        seed: of the relabellings; the same seed gives the same draws.
+        distance: as for `ssdt`.
+
+    Returns:
+        (n_draws,) float64 array, NaN throughout (with a warning) if `ssdt` is undefined for one of the matrices.
+
+    Raises:
+        ValueError: as `ssdt`, for another number of dimensions, for no matrix, or for n_draws < 1.
+    """
+    matrices = _to_numpy(_as_float(similarity))
+    height, width = _check_grid(grid_size)
+    _check_matrices(matrices, (height, width))
+    matrices = matrices[None] if matrices.ndim == 2 else matrices  # (P, N, N)
+    if matrices.ndim != 3 or not len(matrices) or n_draws < 1:
+        raise ValueError(f"mantel_null needs (P, N, N) and n_draws >= 1, got {matrices.shape} and {n_draws}")
+    pairs, reference = _pairs_and_distance_ranks(height, width, distance)
+    if np.isnan(_rank_correlation(matrices, pairs, reference)).any():
+        return np.full(n_draws, np.nan)
+    ranks = [average_ranks(matrix.take(pairs)) - (pairs.size + 1) / 2 for matrix in matrices]
+    # A relabelling changes neither the ranks nor their spread: rank once, scale once, then only look up.
+    scaled = [_symmetric(row / np.sqrt(row @ row * (reference @ reference)), pairs, height * width) for row in ranks]
+    target = _symmetric(reference, pairs, height * width)
+    generator = np.random.default_rng(seed)
+    draws = np.empty(n_draws)
+    for draw in range(n_draws):
+        relabellings = (generator.permutation(height * width) for _ in scaled)
+        # Each pair stands in the symmetric matrices twice.
+        each = [np.vdot(m.take(p, 0).take(p, 1), target) / 2 for m, p in zip(scaled, relabellings, strict=True)]
+        draws[draw] = np.mean(each)
+    return draws
+
+
+def _symmetric(values: np.ndarray, pairs: np.ndarray, n_tokens: int) -> np.ndarray:
+    """Spread (M,) values of the pairs i < j over a symmetric (N, N) matrix with a zero diagonal."""
+    matrix = np.zeros((n_tokens, n_tokens))
+    matrix.flat[pairs] = values
+    return matrix + matrix.T
+
+
+@lru_cache(maxsize=16)
+def _pairs_and_distance_ranks(height: int, width: int, distance: str) -> tuple[np.ndarray, np.ndarray]:
+    """Flat indices (M,) of the pairs i < j in an (N, N) matrix, and the centred ranks (M,) of minus their distance."""
+    matrix = grid_distance((height, width), distance)
+    pairs = np.flatnonzero(np.triu(np.ones(matrix.shape, dtype=bool), k=1))
+    reference = average_ranks(-matrix.take(pairs)) - (pairs.size + 1) / 2
+    return pairs, reference
+
+
+def _rank_correlation(matrices: Any, pairs: np.ndarray, reference: np.ndarray) -> Any:
+    """Spearman correlation of the pairs (M,) of each (N, N) matrix with (M,) ranks that are already centred."""
+    batch = tuple(matrices.shape[:-2])
+    flat = matrices.reshape(int(np.prod(batch)), -1)  # (B, N * N)
+    if isinstance(matrices, np.ndarray) or matrices.device.type == "cpu":
+        result, n_nan = _correlate_on_cpu(_to_numpy(flat), pairs, reference)
+    else:
+        result, n_nan = _correlate_on_device(flat, pairs, reference)
+    n_undefined = int((result != result).sum())  # NaN differs from itself
+    if n_undefined:
+        warnings.warn(
+            f"SSDT is nan for {n_undefined} of {len(flat)} matrices: {n_nan} with a NaN inside, {n_undefined - n_nan} "
+            "with nothing to rank (all similarities equal, or fewer than two pairs of tokens)",
+            UserWarning,
+            stacklevel=3,
+        )
+    if isinstance(matrices, np.ndarray):
+        return result.reshape(batch)[()].astype(matrices.dtype)
+    import torch
+
+    return torch.as_tensor(result, dtype=matrices.dtype, device=matrices.device).reshape(batch)
+
+
+def _correlate_on_cpu(flat: np.ndarray, pairs: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, int]:
+    """Correlations (B,) in float64 of the rows of (B, N * N), and how many rows hold a NaN."""
+    result = np.full(len(flat), np.nan)
+    with_nan = np.isnan(flat).any(-1)  # (B,)
+    for index in np.flatnonzero(~with_nan):
+        ranks = average_ranks(flat[index].take(pairs)) - (pairs.size + 1) / 2
+        scale = np.sqrt((ranks @ ranks) * (reference @ reference))
+        if scale > 0:
+            result[index] = np.clip(ranks @ reference / scale, -1, 1)
+    return result, int(with_nan.sum())
+
+
+def _correlate_on_device(flat: Any, pairs: np.ndarray, reference: np.ndarray) -> tuple[Any, int]:
+    """The same as `_correlate_on_cpu` for a torch tensor, without leaving its device."""
+    import torch
+
+    dtype = torch.float32 if flat.device.type == "mps" else torch.float64  # MPS has no float64
+    index = torch.tensor(pairs, device=flat.device)
+    target = torch.tensor(reference, dtype=dtype, device=flat.device)
+    results = [torch.empty(0, dtype=dtype, device=flat.device)]
+    for rows in flat.split(max(1, _SORTED_AT_ONCE // max(1, pairs.size))):
+        ranks = _average_ranks_on_device(rows[:, index], dtype) - (pairs.size + 1) / 2  # (b, M)
+        scale = ((ranks * ranks).sum(-1) * (target * target).sum()).sqrt()
+        rho = ((ranks * target).sum(-1) / scale).clamp(-1, 1)  # 0/0, a constant, is NaN
+        results.append(rho.masked_fill(rows.isnan().any(-1), torch.nan))
+    return torch.cat(results), int(flat.isnan().any(-1).sum())
+
+
+def _average_ranks_on_device(rows: Any, dtype: Any) -> Any:
+    """Average ranks of each row of a (B, M) tensor, all rows at once."""
+    import torch
+
+    ordered, order = torch.sort(rows, dim=-1)
+    n_values = rows.shape[-1]
+    ranks = torch.arange(1, n_values + 1, device=rows.device).expand_as(rows)
+    tied = ordered[:, 1:] == ordered[:, :-1]
+    if tied.any():
+        # The first rank of a group is carried forward, the last one backward; their mean is the average rank.
+        first = ranks.clone()
+        first[:, 1:][tied] = 0
+        last = ranks.clone()
+        last[:, :-1][tied] = n_values
+        ranks = first.cummax(-1).values + last.flip(-1).cummin(-1).values.flip(-1)
+        ranks = ranks.to(dtype) / 2
+    return torch.empty_like(rows, dtype=dtype).scatter_(-1, order, ranks.to(dtype))
+
+
+def _check_grid(grid_size: tuple[int, int]) -> tuple[int, int]:
+    """Return the grid as two built-in integers, or refuse it."""
+    sides = np.asarray(grid_size)
+    if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
+        raise ValueError(f"grid_size must be two positive integers (rows, columns), got {grid_size!r}")
+    return int(sides[0]), int(sides[1])
+
+
+def _check_matrices(similarity: Any, grid: tuple[int, int]) -> None:
+    """Refuse similarities that are not (..., N, N) for the grid."""
+    n_tokens = grid[0] * grid[1]
+    if similarity.ndim < 2 or tuple(similarity.shape[-2:]) != (n_tokens, n_tokens):
+        raise ValueError(
+            f"similarity of shape {tuple(similarity.shape)} does not fit the {grid[0]}x{grid[1]} grid, which needs "
+            f"(..., {n_tokens}, {n_tokens}): drop the prefix tokens (CLS, registers) before measuring"
+        )
+
+
+def _as_float(values: Any) -> Any:
+    """Detach a tensor, make an array of anything else, and lift the precision to float32 at least."""
+    torch = sys.modules.get("torch")  # who passes a tensor has imported torch; nobody else should pay for it
+    if torch is not None and isinstance(values, torch.Tensor):
+        if values.is_complex():
+            raise TypeError(f"real numbers are needed, got {values.dtype}")
+        values = values.detach()
+        if not values.is_floating_point():
+            return values.double()
+        return values.float() if values.element_size() < 4 else values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"real numbers are needed, got dtype {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize <= 4:
+        return array.astype(np.float32, copy=False)
+    return array.astype(np.float64, copy=False)
+
+
+def _to_numpy(values: Any) -> np.ndarray:
+    """The same numbers as a numpy array, shared where a CPU tensor allows it."""
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
