@@ -28,8 +28,8 @@ def measure(
 
     Args:
         model: a model of a supported family; accuracy and fragility need a classifier.
-        sample: pictures with labels. Accuracy and fragility use all of them.
-        n_images: size of the seeded random sample for structure and heads.
+        sample: pictures with labels. Accuracy and fragility use all of them, but for those of the sweep.
+        n_images: size of the seeded random sample for structure, heads and the accuracies of the sweep.
         n_permutations: P of RPI.
         alphas: factors for the sweep; only used where the model adds an encoding to its tokens.
         alpha_images: size of the subset on which SSDT is swept.
@@ -64,9 +64,10 @@ def measure(
         shifted = {name: sample.shifted(operation) for name, operation in operations.items()}
         classes = model.config.num_labels
         records += _on(robustness_records(model, sample, shifted, classes, seed=seed), sample)
-        jpeg = {name: pictures for name, pictures in shifted.items() if name.startswith("jpeg")}
+        # Paper A sweeps under JPEG; on the sample for structure, or eleven passes over a large split would rule the cost.
+        jpeg = {name: chosen.shifted(operation) for name, operation in operations.items() if name.startswith("jpeg")}
         for alpha in swept:
-            records += _on(robustness_records(model, sample, jpeg, classes, alpha, seed), sample)
+            records += _on(robustness_records(model, chosen, jpeg, classes, alpha, seed), chosen)
     return records
 
 

@@ -1,5 +1,6 @@
 """Measure a trained model: accuracy, SSDT plain and under RPI, every head, the alpha sweep, fragility."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ def _flag(default: Any, text: str) -> Any:
 class AnalyzeArguments:
     """Arguments of `scripts/analyze.py`. Defaults: 1,000 pictures and 16 permutations (PROTOCOLS A.1)."""
 
-    model: str = field(metadata={"help": "Run folder, checkpoint folder or Hub id of the model.", "positional": True})
+    model: str = field(metadata={"help": "Run folder, checkpoint folder or Hub id; may stand first without its flag."})
     output_dir: str | None = _flag(None, "Run folder for the results; the model's own where it is a run folder.")
     model_label: str | None = _flag(None, "Name of the model in results; that of its run where left out.")
     dataset_name: str | None = _flag(None, "Hub id, local folder or 'scenes'; that of the run where left out.")
@@ -28,7 +29,7 @@ class AnalyzeArguments:
     image_column_name: str | None = _flag(None, "Column of the pictures; found from the features where left out.")
     label_column_name: str | None = _flag(None, "Column of the classes; found from the features where left out.")
     skip_bad_images: bool = _flag(False, "Leave out pictures that cannot be read, and count them.")
-    n_images: int = _flag(1000, "Pictures for structure and heads: a seeded random sample.")
+    n_images: int = _flag(1000, "Pictures for structure, heads and the sweep's accuracy: a seeded random sample.")
     max_eval_samples: int | None = _flag(None, "Pictures for accuracy and fragility; the whole split where left out.")
     n_permutations: int = _flag(16, "Permutations of RPI, each shared by all pictures.")
     alpha_images: int = _flag(256, "Pictures of the alpha sweep's SSDT, a subset of the sample.")
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: command line; that of the process where it is None.
     """
-    words = list(argv) if argv is not None else None
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and not words[0].startswith("-"):
+        words.insert(0, "--model")
     args = parse(AnalyzeArguments, words, __doc__, "analyze.py")
     target = run(args)
     from hf_vitgeo.reporting.verdicts import verdict

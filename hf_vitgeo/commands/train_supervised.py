@@ -27,8 +27,8 @@ def run(args: SupervisedArguments) -> None:
     """
     from hf_vitgeo.training.supervised import build_config, train
 
-    # Built once with a stand-in for the classes: impossible values are refused before any data is read.
-    size = build_config(args, ("class",)).image_size
+    # Built once with stand-ins for the classes: impossible values are refused before any data is read.
+    size = build_config(args, ("one", "another")).image_size
     train_data = load_split(args, args.train_split, size, args.max_train_samples)
     eval_data = load_split(args, args.eval_split, size, args.max_eval_samples)
     done = train(args, build_config(args, train_data.class_names), train_data, eval_data)

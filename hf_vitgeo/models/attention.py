@@ -135,7 +135,7 @@ class ViTGeoAttention(nn.Module):
 
         Args:
             hidden_states: (B, T, D), after the block's LayerNorm: the tokens on which SSDT is measured.
-            rope: (N, d) cosines and sines, or None.
+            rope: (T, d) cosines and sines, or None.
             **kwargs: passed on to the kernel.
 
         Returns:

@@ -317,7 +317,12 @@ class ViTGeoModel(ViTGeoPreTrainedModel):
         if self.config.position_encoding == "rope":
             head_dim = self.config.hidden_size // self.config.num_attention_heads
             rope = rope_tables(
-                grid_size, head_dim, self.config.rope_theta, self.config.rope_coordinates, hidden_states.device
+                grid_size,
+                head_dim,
+                self.config.rope_theta,
+                self.config.rope_coordinates,
+                self.config.num_prefix_tokens,
+                hidden_states.device,
             )
         for layer in self.layers:
             hidden_states = layer(hidden_states, rope, **kwargs)

@@ -54,6 +54,7 @@ def rope_tables(
     head_dim: int,
     theta: float,
     coordinates: str = "index",
+    num_prefix_tokens: int = 0,
     device: torch.device | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of axial 2-D rotary encoding, theta_k = theta^(-k / (d/4)) (paper A, base 10000).
@@ -66,10 +67,12 @@ def rope_tables(
         theta: the base of the frequencies.
         coordinates: `index`: 0, 1, 2 ...; `normalized`: patch centres mapped to [-1, 1] on each axis and angles of
             2 pi times that (DINOv3).
+        num_prefix_tokens: rows before the patches, with cosine 1 and sine 0: what they hold is not rotated.
         device: where the tables are made.
 
     Returns:
-        Two (N, d) float32 tensors.
+        Two (P + N, d) float32 tensors. The sine is negative for the first half of each axis, so that rotation is
+        x cos + partner(x) sin.
     """
     quarter = head_dim // 4
     frequencies = theta ** (-torch.arange(quarter, device=device, dtype=torch.float32) / quarter)
@@ -80,8 +83,10 @@ def rope_tables(
     # (N, 2) -> (N, 2, d/4)
     angles = positions[:, :, None] * frequencies
     y, x = angles[:, 0], angles[:, 1]
-    angles = torch.cat((x, x, y, y), dim=1)
-    return angles.cos(), angles.sin()
+    cos = torch.cat((x, x, y, y), dim=1).cos()
+    sin = torch.cat((-x, x, -y, y), dim=1).sin()
+    pad = (0, 0, num_prefix_tokens, 0)
+    return nn.functional.pad(cos, pad, value=1.0), nn.functional.pad(sin, pad, value=0.0)
 
 
 def apply_rope(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -89,18 +94,15 @@ def apply_rope(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> to
 
     Args:
         states: (B, H, T, d), prefix tokens first.
-        cos: (N, d) with N <= T: the last N tokens are the patches.
-        sin: (N, d).
+        cos: (T, d) from `rope_tables`.
+        sin: (T, d) likewise.
 
     Returns:
         (B, H, T, d) in the dtype of `states`. Pairs are half-split within each axis: (q1, q2) and (q3, q4).
     """
-    num_prefix_tokens = states.shape[-2] - cos.shape[-2]
-    prefix, patches = states[..., :num_prefix_tokens, :], states[..., num_prefix_tokens:, :]
-    cos, sin = cos.to(states.dtype), sin.to(states.dtype)
-    first, second, third, fourth = patches.chunk(4, dim=-1)
-    turned = torch.cat((-second, first, -fourth, third), dim=-1)
-    return torch.cat((prefix, patches * cos + turned * sin), dim=-2)
+    # (.., d) = (.., axis, half, d/4): the partner of a dimension is the other half of its axis; its sign is in `sin`
+    partner = states.unflatten(-1, (2, 2, -1)).flip(-2).flatten(-3)
+    return states * cos.to(states.dtype) + partner * sin.to(states.dtype)
 
 
 def interpolate_table(table: torch.Tensor, trained_grid: tuple[int, int], grid_size: tuple[int, int]) -> torch.Tensor:

@@ -26,7 +26,7 @@ def test_sinusoids_are_the_formula():
 def test_rotation_is_the_formula(coordinates):
     h, w, dim, theta = 2, 3, 8, 100.0
     states = torch.randn(1, 1, 2 + h * w, dim)
-    found = apply_rope(states, *rope_tables((h, w), dim, theta, coordinates))[0, 0]
+    found = apply_rope(states, *rope_tables((h, w), dim, theta, coordinates, 2))[0, 0]
     assert torch.equal(found[:2], states[0, 0, :2])
     for row in range(h):
         for column in range(w):

@@ -1,0 +1,1 @@
+"""Attention locality: distance, entropy, support. See pure.py for the functions."""

@@ -1,17 +1,17 @@
 """Attention locality: how far, how evenly and on how many patches a head attends.
 
 Mean attention distance (MAD) is the attention-weighted distance between a query patch and the patches it attends to
-(Dosovitskiy et al. 2021, appendix D.7; Raghu et al. 2021, section 4). "Inducing Spatial Locality in Vision Transformers
-through the Training Protocol" (Santiago Toledo & Martinez 2026, arXiv 2605.16390) sets it beside the normalised entropy.
-None of the papers prints how it treats [CLS] or what it divides by, so the choices made here are named on each function.
+(Dosovitskiy et al. 2021, appendix D.7; Raghu et al. 2021, section 4). "Inducing Spatial Locality in Vision
+Transformers through the Training Protocol" (Santiago Toledo & Martinez 2026, arXiv 2605.16390) sets it beside the
+normalised entropy. Public scripts differ in what they do with [CLS] and in the unit: see each function.
 
 Every function takes attention maps (..., T, T), rows for queries and columns for keys, the `num_prefix_tokens` (CLS,
 registers) first and then the N = T - num_prefix_tokens patches row by row. Prefix queries and keys are always cut out.
 Numpy arrays and torch tensors go in, the same kind comes out, without a gradient: these are measures, not losses.
 float16 and bfloat16 are computed in float32, integers in float64.
 
-entmax can leave a query no patch at all: a query with patch mass <= 1e-6 leaves the distances and the entropy. A weight
-that is not finite is another matter: it makes the result NaN, with a warning, and never leaves in silence.
+entmax can leave a query no patch at all: a query with patch mass <= 1e-6 leaves the distances and the entropy. A
+weight that is not finite never leaves in silence: it makes the result NaN, with a warning.
 """
 
 import sys
@@ -25,6 +25,7 @@ import numpy as np
 MIN_MASS = 1e-6
 
 
+@np.errstate(invalid="ignore")  # weights that are not finite get a warning with words
 def mean_attention_distance(
     attentions: Any,
     grid_size: tuple[int, int],
@@ -63,6 +64,7 @@ def mean_attention_distance(
     return _mean_over_queries(rows if normalize else rows * _largest_distance(grid_size), weight)
 
 
+@np.errstate(invalid="ignore")
 def attention_entropy(attentions: Any, num_prefix_tokens: int = 0) -> Any:
     """Entropy of attention over the patch keys, divided by log N, mean over the patch queries.
 
@@ -84,7 +86,7 @@ def attention_entropy(attentions: Any, num_prefix_tokens: int = 0) -> Any:
     if block.shape[-1] < 2:
         raise ValueError("attention_entropy needs two patches at least: it divides by log N, and log 1 is 0")
     mass, _ = _masses(block)
-    return _mean_over_queries(_entropy(block / _or_nan(mass)), mass)
+    return _mean_over_queries(_entropy(block / _or_nan(mass)[..., None]), mass)
 
 
 def attention_support(attentions: Any, num_prefix_tokens: int = 0) -> Any:
@@ -124,6 +126,7 @@ def patch_mass(attentions: Any, num_prefix_tokens: int = 0) -> Any:
     return _mean_over_queries(_finite_or_nan(_patch_block(attentions, num_prefix_tokens).sum(-1)), None)
 
 
+@np.errstate(invalid="ignore")
 def attention_rows(attentions: Any, grid_size: tuple[int, int], num_prefix_tokens: int = 0) -> dict[str, Any]:
     """Every measure of this module for each patch query, for who sums over images while they stream by.
 
@@ -165,15 +168,16 @@ def attention_rows(attentions: Any, grid_size: tuple[int, int], num_prefix_token
 def _mean_over_queries(rows: Any, weight: Any) -> Any:
     """Mean of (..., N) rows over the queries whose (..., N) weight is above `MIN_MASS`; all of them for None."""
     xp = _namespace(rows)
-    kept = xp.isfinite(rows) | True if weight is None else ~(weight <= MIN_MASS)  # a weight that is NaN stays
+    kept = xp.ones_like(rows)
+    if weight is not None:
+        kept = xp.where(weight <= MIN_MASS, 0, kept)  # a weight that is NaN stays, and makes the mean NaN
     count = kept.sum(-1)
-    mean = _finite_or_nan(xp.where(kept, rows, 0).sum(-1) / xp.where(count > 0, count, 1))
-    mean = xp.where(count > 0, mean, xp.nan)[()]
+    mean = _finite_or_nan(xp.where(kept > 0, rows, 0).sum(-1) / xp.where(count > 0, count, xp.nan))
     n_nan, n_empty = int((mean != mean).sum()), int((count == 0).sum())
     if n_nan:
         warnings.warn(
-            f"nan for {n_nan} of {max(1, int(np.prod(mean.shape)))} attention maps: {n_empty} without a query that has "
-            f"more than {MIN_MASS} on the patches, {n_nan - n_empty} with weights that are not finite, or negative",
+            f"nan for {n_nan} of {int(np.prod(mean.shape))} attention maps: {n_empty} have no query with more than "
+            f"{MIN_MASS} on the patches, {n_nan - n_empty} have weights that are not finite, or negative",
             UserWarning,
             stacklevel=3,
         )
@@ -186,8 +190,7 @@ def _masses(block: Any) -> tuple[Any, Any]:
     The second is summed, not subtracted: 1 minus a weight close to 1 would keep few digits in float32.
     """
     others = _weighted_sum(block, 1 - np.eye(block.shape[-1]))
-    numpy_block = isinstance(block, np.ndarray)
-    own = np.diagonal(block, axis1=-2, axis2=-1) if numpy_block else block.diagonal(dim1=-2, dim2=-1)
+    own = block.diagonal(0, -2, -1)  # numpy and torch agree on the order of these arguments
     return others + own, others
 
 
