@@ -38,8 +38,8 @@ KEY_FIELDS = (
     "step",
     "sample_hash",
 )
-#: What was found. `spread` is null or a mapping with a `kind`: "sd" (`value`, and `standard_error` where it is one of a
-#: mean), or "interval95" (`low`, `high`).
+#: What was found. `spread` is null or a mapping with a `kind`: "sd" (`value`, and `standard_error` where it is one of
+#: a mean), or "interval95" (`low`, `high`).
 VALUE_FIELDS = ("value", "spread", "n_images", "reason")
 FIELDS = KEY_FIELDS + VALUE_FIELDS
 

@@ -64,7 +64,8 @@ def measure(
         shifted = {name: sample.shifted(operation) for name, operation in operations.items()}
         classes = model.config.num_labels
         records += _on(robustness_records(model, sample, shifted, classes, seed=seed), sample)
-        # Paper A sweeps under JPEG; on the sample for structure, or eleven passes over a large split would rule the cost.
+        # Paper A sweeps under JPEG; on the sample for structure, or eleven passes over a large split would rule the
+        # cost.
         jpeg = {name: chosen.shifted(operation) for name, operation in operations.items() if name.startswith("jpeg")}
         for alpha in swept:
             records += _on(robustness_records(model, chosen, jpeg, classes, alpha, seed), chosen)

@@ -1,7 +1,7 @@
 """One pass over a ViT that keeps only sums: token similarity of every layer, and the statistics of every head.
 
-Nothing is collected: the attention map of one layer and one batch exists while its hook runs. Hooks, kernel and training
-flags are as before when the pass ends, however it ends.
+Nothing is collected: the attention map of one layer and one batch exists while its hook runs. Hooks, kernel and
+training flags are as before when the pass ends, however it ends.
 """
 
 # B pictures in a batch, N patches, T = prefix + N tokens, D width, H heads, L blocks
@@ -31,9 +31,9 @@ def record(
 ) -> dict[str, Any]:
     """Run pictures through a model and measure its spatial structure and its heads.
 
-    SSDT (paper A prints SSDC) is measured on the input of each attention module, after its LayerNorm: cosine similarities
-    are averaged over all pictures first, then correlated once. The raw output of the last block is layer L. The result
-    does not depend on the batch size.
+    SSDT (paper A prints SSDC) is measured on the input of each attention module, after its LayerNorm: cosine
+    similarities are averaged over all pictures first, then correlated once. The raw output of the last block is layer
+    L. The result does not depend on the batch size.
 
     Args:
         model: a ViT of a supported family (see `adapters`). It is evaluated, and left as it was.
@@ -46,9 +46,9 @@ def record(
 
     Returns:
         `ssdt` (L + 1,), `similarity` (L + 1, N, N), `grid_size`, `n_images`; with `per_image`, `ssdt_per_image`
-        (images, L + 1); with `attentions`, each of shape (L, H): `mean_attention_distance` and its variants `_patches`,
-        `_unnormalized`, `_no_self`, `attention_entropy`, `attention_support`, `patch_mass`, and `dropped_row_share`, the
-        share of queries without patch mass. With `num_layers` K, the layers are 0 ... K.
+        (images, L + 1); with `attentions`, each of shape (L, H): `mean_attention_distance` and its variants
+        `_patches`, `_unnormalized`, `_no_self`, `attention_entropy`, `attention_support`, `patch_mass`, and
+        `dropped_row_share`, the share of queries without patch mass. With `num_layers` K, the layers are 0 ... K.
 
     Raises:
         ValueError: without pictures, for pictures of different sizes, an unsupported model or impossible arguments.
@@ -115,7 +115,8 @@ class _Sums:
         """Attention weights (B, H, T, T) of one layer."""
         if weights is None:
             raise RuntimeError(
-                f"the attention module of layer {layer} formed no weights; its kernel must be 'eager' (set_attn_implementation)"
+                f"the attention module of layer {layer} formed no weights; its kernel must be 'eager' "
+                "(model.set_attn_implementation)"
             )
         assert self.grid_size is not None
         rows = attention_rows(weights, self.grid_size, self.adapter.num_prefix_tokens)

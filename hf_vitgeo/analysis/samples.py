@@ -53,5 +53,5 @@ class Sample:
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
     def shifted(self, shift: Callable[[Any], Any]) -> "Sample":
-        """The same pictures after a shift (PIL image in, PIL image out), at the model's size and before normalisation."""
+        """The same pictures after a shift (PIL image in and out), at the model's size and before normalisation."""
         return replace(self, images=np.stack([np.asarray(shift(Image.fromarray(image))) for image in self.images]))

@@ -1,4 +1,4 @@
-"""Is spatial structure anchored to the index? SSDT by depth, under RPI with its null band, and over alpha (paper A)."""
+"""Is spatial structure anchored to the index? SSDT by depth, under RPI with a null band, over alpha (paper A)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

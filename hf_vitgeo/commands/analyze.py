@@ -131,7 +131,8 @@ def _load_model(path: str, device: str) -> tuple[Any, Any]:
     classifies = any("ImageClassification" in name for name in config.architectures or [])
     model = (AutoModelForImageClassification if classifies else AutoModel).from_pretrained(path)
     if device == "auto":
-        device = torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"
+        found = torch.accelerator.current_accelerator(check_available=True)
+        device = "cpu" if found is None else found.type
     return model.to(device).eval(), AutoImageProcessor.from_pretrained(path)
 
 

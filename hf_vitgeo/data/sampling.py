@@ -1,7 +1,7 @@
 """Training samples whose order and augmentation depend on (seed, epoch, index) and on nothing else.
 
-The sampler hands out (epoch, index) pairs, so that a worker process, a second process or a resumed run prepares the same
-picture in the same way.
+The sampler hands out (epoch, index) pairs, so that a worker process, a second process or a resumed run prepares the
+same picture in the same way.
 """
 
 from collections.abc import Callable, Iterator

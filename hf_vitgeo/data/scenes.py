@@ -1,9 +1,9 @@
 """The embedded data set: outdoor scenes that this module renders, with label, mask, depth and box, and no download.
 
 Sky over ground with cloud-like noise, one main object and one or two distractors. The class is the surface of the main
-object (local structure that a patch shows) together with the quarter of the picture in which it stands (layout). A model
-without an encoding of position can read the surface, and something of the layout from the surroundings: sky is above
-ground, and light comes from the left. A model with an encoding can read both.
+object (local structure that a patch shows) together with the quarter of the picture in which it stands (layout). A
+model without an encoding of position can read the surface, and something of the layout from the surroundings: sky is
+above ground, and light comes from the left. A model with an encoding can read both.
 
 Everything is drawn in units of the picture's side, so that a scene is the same at every size.
 """
@@ -103,8 +103,8 @@ def render(split: str, size: int, indices: range, seed: int = 0) -> dict[str, np
         seed: the data set's seed.
 
     Returns:
-        `image` (B, s, s, 3) uint8, `label` (B,) int64, `mask` (B, s, s) uint8, `depth` (B, s, s) uint16 in millimetres,
-        `bbox` (B, 4) int32.
+        `image` (B, s, s, 3) uint8, `label` (B,) int64, `mask` (B, s, s) uint8, `depth` (B, s, s) uint16 in
+        millimetres, `bbox` (B, 4) int32.
 
     Raises:
         ValueError: as `load` says.
@@ -204,7 +204,9 @@ class _Painter:
     def _distractors(self) -> None:
         """One or two small plain objects anywhere."""
         for number in range(2):
-            cx, cy, rx, ry = (self.uniform(low, high)[:, 0] for low, high in ((0.1, 0.9), (0.1, 0.9), (0.05, 0.1), (0.05, 0.1)))
+            cx, cy, rx, ry = (
+                self.uniform(low, high)[:, 0] for low, high in ((0.1, 0.9), (0.1, 0.9), (0.05, 0.1), (0.05, 0.1))
+            )
             colour = self.uniform(0.1, 0.9, 3)[:, None, None]
             present = (self.uniform(0, 1)[:, 0] < 0.6) | (number == 0)
             cover = self._shape(cx, cy, rx, ry) * present[:, None, None]

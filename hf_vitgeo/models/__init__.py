@@ -1,7 +1,7 @@
 """The ViTGeo model family. Importing it registers the classes with transformers' Auto classes.
 
-The modules are flat and import only siblings, torch, transformers and huggingface_hub, because a checkpoint carries them
-to the Hub. `conversion` is imported by nobody here and does not travel.
+The modules are flat and import only siblings, torch, transformers and huggingface_hub, because a checkpoint carries
+them to the Hub. `conversion` is imported by nobody here and does not travel.
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForImageClassification

@@ -1,7 +1,7 @@
 """Multi-head self-attention: softmax through transformers' kernels, or entmax (paper C), as the configuration says.
 
-Which function turns scores into weights is a property of a trained model, so it lives in the configuration and is saved;
-`attn_implementation` only picks a kernel for softmax.
+Which function turns scores into weights is a property of a trained model, so it lives in the configuration and is
+saved; `attn_implementation` only picks a kernel for softmax.
 """
 
 # B batch, T tokens, P prefix tokens, N patches, D width, H heads, d = D / H
@@ -49,7 +49,7 @@ def check_attention_kernel(config: ViTGeoConfig) -> None:
 
 
 def dense_attention_forward(
-    module: nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

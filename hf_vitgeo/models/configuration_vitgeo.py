@@ -9,6 +9,8 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .presets import PRESETS
+
 # Keys that transformers and the Hub write into a configuration, or pass through it, beside the declared fields.
 _PASSED_THROUGH = frozenset(
     "architectures attn_implementation auto_map base_model_tp_plan dtype experts_implementation finetuning_task "
@@ -18,16 +20,25 @@ _PASSED_THROUGH = frozenset(
 _NEAR_MISS = 0.8  # difflib ratio from which an unknown key is taken for a misspelt field
 
 
-def _pair(size: Any) -> tuple[int, int]:
-    """An int or a pair as (height, width)."""
+def as_pair(size: Any) -> tuple[int, int]:
+    """A size in pixels as (height, width).
+
+    Args:
+        size: an int for both, or a pair.
+
+    Returns:
+        (height, width).
+    """
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
 @strict
 class ViTGeoConfig(PreTrainedConfig):
-    r"""
-    Configuration of a ViTGeo model: a pre-norm Vision Transformer whose encoding of position, token order and
-    attention function can be chosen. The defaults are ViT-S/16 as DINO trains it; `from_preset` has the papers' models.
+    r"""Configuration of a ViTGeo model.
+
+    A ViTGeo is a pre-norm Vision Transformer whose encoding of position, token order and
+    attention function can be chosen. The defaults are ViT-S/16 as DINO trains it; `from_preset` has the papers'
+    models.
 
     Args:
         hidden_size (`int`, *optional*, defaults to 384): Width of the residual stream.
@@ -64,7 +75,8 @@ class ViTGeoConfig(PreTrainedConfig):
         permute_tokens_in_training (`bool`, *optional*, defaults to `False`):
             Paper A's RPT: a fresh permutation of the patch tokens at every training forward pass.
         attention_probs_function (`"softmax"`, `"entmax15"` or `"entmax"`, *optional*, defaults to `"softmax"`):
-            What turns scores into attention weights (paper C: entmax-1.5). `"entmax"` is the entmax package's bisection.
+            What turns scores into attention weights (paper C: entmax-1.5). `"entmax"` is the entmax package's
+            bisection.
         entmax_alpha (`float`, *optional*, defaults to 1.5): The alpha of `"entmax"`; above 1.
         token_specialization (`"none"`, `"norm"` or `"norm_qkv"`, *optional*, defaults to `"none"`):
             Own parameters of the [CLS] token in all norm layers, and in q, k, v of the first third of the blocks
@@ -78,10 +90,9 @@ class ViTGeoConfig(PreTrainedConfig):
         ValueError: for a value outside what a field allows, an impossible combination or a misspelt field.
 
     Example:
-
     ```python
     >>> from hf_vitgeo import ViTGeoConfig, ViTGeoModel
-    >>> config = ViTGeoConfig(image_size=32, patch_size=4, hidden_size=96, num_attention_heads=4, position_encoding="rope")
+    >>> config = ViTGeoConfig.from_preset("vit_compact_paper_b", position_encoding="rope", num_labels=100)
     >>> config.grid_size
     (8, 8)
     >>> model = ViTGeoModel(config)
@@ -154,7 +165,7 @@ class ViTGeoConfig(PreTrainedConfig):
     @property
     def grid_size(self) -> tuple[int, int]:
         """Patches in a picture of `image_size`, as (rows, columns)."""
-        (height, width), (patch_height, patch_width) = _pair(self.image_size), _pair(self.patch_size)
+        (height, width), (patch_height, patch_width) = as_pair(self.image_size), as_pair(self.patch_size)
         return height // patch_height, width // patch_width
 
     @property
@@ -188,12 +199,16 @@ class ViTGeoConfig(PreTrainedConfig):
         for name in ("image_size", "patch_size"):
             value = getattr(self, name)
             whole = isinstance(value, int) or (len(value) == 2 and all(isinstance(side, int) for side in value))
-            _require(self, name, whole and min(_pair(value)) >= 1, "a whole number of pixels or a pair (height, width)")
-        for side, image, patch in zip(("height", "width"), _pair(self.image_size), _pair(self.patch_size), strict=True):
+            _require(
+                self, name, whole and min(as_pair(value)) >= 1, "a whole number of pixels or a pair (height, width)"
+            )
+        for side, image, patch in zip(
+            ("height", "width"), as_pair(self.image_size), as_pair(self.patch_size), strict=True
+        ):
             if image % patch:
                 raise ValueError(
-                    f"image_size is {self.image_size}: its {side} of {image} pixels is not divisible by the patch {side} "
-                    f"of {patch} (patch_size is {self.patch_size})"
+                    f"image_size is {self.image_size}: its {side} of {image} pixels is not divisible by the "
+                    f"patch {side} of {patch} (patch_size is {self.patch_size})"
                 )
 
     def _validate_combinations(self) -> None:
@@ -214,7 +229,9 @@ class ViTGeoConfig(PreTrainedConfig):
         if self.position_scale != 1:
             check_position_scale(self.position_encoding, self.position_scale)
         if self.pooling == "cls" and not self.use_cls_token:
-            raise ValueError("pooling is 'cls' but use_cls_token is False; without a [CLS] token pooling must be 'mean'")
+            raise ValueError(
+                "pooling is 'cls' but use_cls_token is False; without a [CLS] token pooling must be 'mean'"
+            )
         if self.token_specialization != "none" and not self.use_cls_token:
             raise ValueError(
                 f"token_specialization is {self.token_specialization!r} but use_cls_token is False; "
@@ -239,8 +256,8 @@ def check_position_scale(position_encoding: str, position_scale: float) -> None:
     """
     if position_encoding not in ("learned", "sinusoidal"):
         raise ValueError(
-            f"position_scale is {position_scale} but position_encoding is {position_encoding!r}; alpha scales an encoding "
-            "that is added to the tokens: 'learned' or 'sinusoidal'"
+            f"position_scale is {position_scale} but position_encoding is {position_encoding!r}; alpha scales an "
+            "encoding that is added to the tokens: 'learned' or 'sinusoidal'"
         )
     if not (math.isfinite(position_scale) and position_scale >= 0):
         raise ValueError(f"position_scale is {position_scale}; allowed is a finite number of at least 0")
@@ -274,41 +291,5 @@ def refuse_near_misses(cls: type, keys: dict[str, Any], warn: bool = True) -> No
         if warn:
             warnings.warn(f"ViTGeoConfig has no field {key!r}; it is stored and has no effect", stacklevel=4)
 
-
-#: The papers' models. Sources: PROTOCOLS A.2 and A.3, B.2, C.2 of the project's design notes.
-PRESETS: dict[str, dict[str, Any]] = {
-    # Paper A, ViT-S/16: 8 heads, dropouts .15, drop path .2 on the ramp i r / L, [CLS] and table N(0, 1), no final norm.
-    "vit_s16_paper_a": {
-        "num_attention_heads": 8,
-        "hidden_dropout_prob": 0.15,
-        "attention_probs_dropout_prob": 0.15,
-        "position_dropout_prob": 0.15,
-        "drop_path_rate": 0.2,
-        "drop_path_ramp": "open",
-        "use_final_layernorm": False,
-        "position_init_std": 1.0,
-        "cls_init_std": 1.0,
-    },
-    # Paper B's compact ViT on 32x32: 2,417,956 parameters with 100 classes, so the MLP ratio is 2.
-    "vit_compact_paper_b": {
-        "hidden_size": 192,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 8,
-        "intermediate_size": 384,
-        "image_size": 32,
-        "patch_size": 4,
-    },
-    # DINO's ViT-S/16, the backbone of paper C: the defaults, and stochastic depth of the student.
-    "vit_s16_dino": {"drop_path_rate": 0.1},
-    # For tests and first tries: 64 tokens of width 32.
-    "tiny": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-        "image_size": 32,
-        "patch_size": 4,
-    },
-}
 
 __all__ = ["ViTGeoConfig"]

@@ -30,8 +30,8 @@ def from_vit(model_or_path: Any, **config_overrides: Any) -> ViTGeoModel:
     """A ViTGeo backbone with the weights of a transformers ViT; the same tokens come out.
 
     Args:
-        model_or_path: a `ViTModel`, a ViT with a head, or the path or Hub id of one. A head and the pooler are left out:
-            ViTGeo's `pooler_output` is the [CLS] token itself.
+        model_or_path: a `ViTModel`, a ViT with a head, or the path or Hub id of one. A head and the pooler are left
+            out: ViTGeo's `pooler_output` is the [CLS] token itself.
         **config_overrides: fields of `ViTGeoConfig` that differ, for instance `position_scale=0.4`. A change that asks
             for other parameters (registers, another encoding) is an error here: they would be initialised anew.
 
@@ -61,7 +61,9 @@ def from_vit(model_or_path: Any, **config_overrides: Any) -> ViTGeoModel:
         if kept[name].shape != wanted[name].shape
     ]
     if missing or unused or wrong:
-        raise ValueError(f"the weights do not fit: missing {missing}, without a place {unused}, of another shape {wrong}")
+        raise ValueError(
+            f"the weights do not fit: missing {missing}, without a place {unused}, of another shape {wrong}"
+        )
     model = model.to(next(source.parameters()).dtype)
     model.load_state_dict(kept)
     return model.train(source.training)

@@ -1,7 +1,8 @@
 """entmax-1.5: softmax's sparse relative, with exact zeros (Peters et al. 2019; paper C).
 
-p_i = [z_i / 2 - tau]_+^2 with the threshold tau that makes the row sum to one. The sum is convex and decreasing in tau,
-so that Newton's method from the left end of the bracket, max(z / 2) - 1, converges to tau without ever passing it.
+p_i = [z_i / 2 - tau]_+^2 with the threshold tau that makes the row sum to one. The sum is convex and decreasing in
+tau, so that Newton's method from the left end of the bracket, max(z / 2) - 1, converges to tau without ever passing
+it.
 """
 
 import math
@@ -48,16 +49,16 @@ class _Entmax15(torch.autograd.Function):
 
 
 def entmax15(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """entmax with alpha 1.5: p_i = [z_i / 2 - tau]_+^2, which sets low scores to exactly 0.
+    """Entmax with alpha 1.5: p_i = [z_i / 2 - tau]_+^2, which sets low scores to exactly 0.
 
     Args:
-        scores: real tensor of any shape. -inf marks what must get nothing. float16 and bfloat16 are computed in float32,
-            also under autocast.
+        scores: real tensor of any shape. -inf marks what must get nothing. float16 and bfloat16 are computed in
+            float32, also under autocast.
         dim: the dimension that sums to 1.
 
     Returns:
-        Probabilities of the shape and dtype of `scores`, in [0, 1]. As for softmax, a row with NaN or +inf, or one that
-        is all -inf, is NaN. Training holds one tensor of the size of the result.
+        Probabilities of the shape and dtype of `scores`, in [0, 1]. As for softmax, a row with NaN or +inf, or one
+        that is all -inf, is NaN. Training holds one tensor of the size of the result.
 
     Raises:
         TypeError: for integer scores.

@@ -1,7 +1,7 @@
 """Random permutation of the patch tokens, at inference (RPI) and in training (RPT) (paper A, sections 4.3 and 4.4).
 
-The permutation acts after the patch projection and before any position: content moves, positions stay. A learned table,
-the sinusoids and the rotation keep indices 0 ... N-1, and prefix tokens are never moved.
+The permutation acts after the patch projection and before any position: content moves, positions stay. A learned
+table, the sinusoids and the rotation keep indices 0 ... N-1, and prefix tokens are never moved.
 """
 
 import torch

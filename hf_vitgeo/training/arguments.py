@@ -55,7 +55,9 @@ class SupervisedArguments:
     intermediate_size: int | None = _flag(None, "Width inside the MLP.")
     image_size: int | None = _flag(None, "Side of the pictures in pixels.")
     patch_size: int | None = _flag(None, "Side of a patch in pixels.")
-    position_encoding: Literal["none", "learned", "sinusoidal", "rope"] | None = _flag(None, "How position is encoded.")
+    position_encoding: Literal["none", "learned", "sinusoidal", "rope"] | None = _flag(
+        None, "How position is encoded."
+    )
     position_init_std: float | None = _flag(None, "Standard deviation of the initial learned table (paper A: 1.0).")
     permute_tokens_in_training: bool | None = _flag(None, "Paper A's RPT: shuffle patch tokens at each training step.")
     attention_probs_function: Literal["softmax", "entmax15"] | None = _flag(None, "What makes attention weights.")
@@ -115,7 +117,7 @@ class SupervisedArguments:
         return asdict(self)
 
 
-def parse(dataclass_type: type, argv: Sequence[str] | None, description: str, prog: str | None = None) -> Any:
+def parse(dataclass_type: Any, argv: Sequence[str] | None, description: str, prog: str | None = None) -> Any:
     """Parse a command line into a dataclass.
 
     Args:

@@ -17,6 +17,7 @@ from transformers import ViTImageProcessor
 from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
 from hf_vitgeo.data.transforms import NORMALIZATION, eval_transform, train_transform
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
+from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine
@@ -79,8 +80,8 @@ def train(args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSpli
     model, optimizer, train_loader, eval_loader = accelerator.prepare(model, optimizer, train_loader, eval_loader)
     if len(train_loader) == 0:
         raise ValueError(
-            f"{len(train_data.labels)} training pictures are fewer than one batch of {args.per_device_train_batch_size} "
-            f"on each of {accelerator.num_processes} processes"
+            f"{len(train_data.labels)} training pictures are fewer than one batch of "
+            f"{args.per_device_train_batch_size} on each of {accelerator.num_processes} processes"
         )
     run = RunDir(args.output_dir)
     facts = {
@@ -211,7 +212,9 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: Any) -> float:
 
 def _save(model: ViTGeoForImageClassification, run: RunDir, args: SupervisedArguments) -> None:
     """Write the model with its code and the processor that prepares pictures as the evaluation did."""
-    height, width = (model.config.image_size,) * 2 if isinstance(model.config.image_size, int) else model.config.image_size
+    height, width = (
+        (model.config.image_size,) * 2 if isinstance(model.config.image_size, int) else model.config.image_size
+    )
     mean, std = NORMALIZATION[args.normalization]
     processor = ViTImageProcessor(
         size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), resample=2

@@ -42,7 +42,9 @@ def naive(model, pictures, prefix):
     inputs = []
     adapter = adapter_for(model)
     handles = [
-        attention.register_forward_pre_hook(lambda m, a, k: inputs.append((a or (k["hidden_states"],))[0]), with_kwargs=True)
+        attention.register_forward_pre_hook(
+            lambda m, a, k: inputs.append((a or (k["hidden_states"],))[0]), with_kwargs=True
+        )
         for attention in adapter.attentions
     ]
     with torch.no_grad():
@@ -82,7 +84,9 @@ def test_the_batch_size_does_not_matter(tiny_model, function):
     results = [record(model, pictures.split(n), token_permutation=order) for n in (1, 5, 12)]
     for other in results[1:]:
         for name, value in results[0].items():
-            np.testing.assert_allclose(np.asarray(other[name]), np.asarray(value), atol=2e-4 if "ssdt" in name else 1e-5)
+            np.testing.assert_allclose(
+                np.asarray(other[name]), np.asarray(value), atol=2e-4 if "ssdt" in name else 1e-5
+            )
 
 
 def test_rpi_is_the_forward_argument_and_the_hook_is_the_same(tiny_model):

@@ -4,8 +4,8 @@ import warnings
 import pytest
 
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification, ViTGeoModel
-from hf_vitgeo.models.configuration_vitgeo import PRESETS
-from hf_vitgeo.models.modeling_vitgeo import drop_path_rate
+from hf_vitgeo.models.layers import drop_path_rate
+from hf_vitgeo.models.presets import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,7 @@ def test_nothing_is_said_of_what_transformers_passes_through(tmp_path):
     assert again.num_labels == 7
 
 
-@pytest.mark.parametrize(
-    ("labels", "parameters"), [(10, 2_400_586), (100, 2_417_956)], ids=["cifar10", "cifar100"]
-)
+@pytest.mark.parametrize(("labels", "parameters"), [(10, 2_400_586), (100, 2_417_956)], ids=["cifar10", "cifar100"])
 def test_paper_b_preset_has_its_parameters(labels, parameters):
     model = ViTGeoForImageClassification(ViTGeoConfig.from_preset("vit_compact_paper_b", num_labels=labels))
     assert sum(p.numel() for p in model.parameters()) == parameters

@@ -192,7 +192,9 @@ def test_loss_of_hard_and_soft_labels(tiny_classifier, pictures):
     model = tiny_classifier()
     hard = torch.tensor([0, 4, 2])
     soft = nn.functional.one_hot(hard, 5).float()
-    assert model(pictures, labels=hard).loss.item() == pytest.approx(model(pictures, labels=soft).loss.item(), abs=1e-6)
+    assert model(pictures, labels=hard).loss.item() == pytest.approx(
+        model(pictures, labels=soft).loss.item(), abs=1e-6
+    )
     assert model.config.problem_type is None
 
 
@@ -290,7 +292,7 @@ def test_compiles_in_one_graph(tiny_classifier, pictures, encoding, function):
 
 
 def test_drop_path_drops_whole_pictures_and_keeps_the_mean(tiny_model):
-    from hf_vitgeo.models.modeling_vitgeo import ViTGeoDropPath
+    from hf_vitgeo.models.layers import ViTGeoDropPath
 
     drop = ViTGeoDropPath(0.25).train()
     found = drop(torch.ones(4000, 3, 2))

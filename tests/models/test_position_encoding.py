@@ -60,8 +60,14 @@ def test_registers_and_cls_are_not_rotated(tiny_config):
     blocks, state = [], None
     for registers in (0, 4):
         config = tiny_config(
-            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=(16, 24),
-            patch_size=8, position_encoding="rope", num_register_tokens=registers,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            image_size=(16, 24),
+            patch_size=8,
+            position_encoding="rope",
+            num_register_tokens=registers,
         )
         model = ViTGeoModel(config).eval()
         model.set_attn_implementation("eager")
@@ -105,7 +111,7 @@ def test_tables_survive_from_pretrained(tiny_model, tmp_path, encoding):
         assert not dict(again.named_buffers())
         seen = []
         for m in (model, again):
-            handle = m.layers[0].register_forward_pre_hook(lambda module, args: seen.append(args))
+            handle = m.layers[0].register_forward_pre_hook(lambda module, args, seen=seen: seen.append(args))
             with torch.no_grad():
                 m(torch.zeros(1, 3, 32, 32))
             handle.remove()

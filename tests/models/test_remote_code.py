@@ -46,7 +46,8 @@ def test_every_encoding_and_attention_loads_without_the_package(tiny_classifier,
             ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
             with torch.no_grad():
                 torch.save(
-                    (pictures, model(pictures).logits, model.vitgeo(pictures).last_hidden_state), folder / "expected.pt"
+                    (pictures, model(pictures).logits, model.vitgeo(pictures).last_hidden_state),
+                    folder / "expected.pt",
                 )
             folders.append(str(folder))
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": ""}

@@ -68,7 +68,9 @@ def test_a_run_learns_and_writes_everything(colours, arguments):
 def test_the_same_seed_gives_the_same_weights(colours, arguments, tmp_path):
     weights = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        args = arguments(output_dir=str(tmp_path / name), num_train_epochs=1, seed=seed, permute_tokens_in_training=True)
+        args = arguments(
+            output_dir=str(tmp_path / name), num_train_epochs=1, seed=seed, permute_tokens_in_training=True
+        )
         data = colours(48)
         run = train(args, build_config(args, data.class_names), data, colours(16))
         model = AutoModelForImageClassification.from_pretrained(run.checkpoint)

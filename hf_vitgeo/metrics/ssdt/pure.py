@@ -187,7 +187,7 @@ def _pairs_and_distance_ranks(height: int, width: int, distance: str) -> tuple[n
 def _rank_correlation(matrices: Any, pairs: np.ndarray, reference: np.ndarray) -> Any:
     """Spearman correlation of the pairs (M,) of each (N, N) matrix with (M,) ranks that are already centred."""
     batch = tuple(matrices.shape[:-2])
-    flat = matrices.reshape(int(np.prod(batch)), -1)  # (B, N * N)
+    flat = matrices.reshape(int(np.prod(batch)), matrices.shape[-1] ** 2)  # (B, N * N)
     if isinstance(matrices, np.ndarray) or matrices.device.type == "cpu":
         result, n_nan = _correlate_on_cpu(_to_numpy(flat), pairs, reference)
     else:
