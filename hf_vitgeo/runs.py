@@ -143,7 +143,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 def environment() -> dict[str, Any]:
     """Library versions, the commit of the code if it runs from a checkout, and the time."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in _VERSIONS_OF:
         try:
             versions[name] = metadata.version(name)
@@ -224,7 +224,7 @@ class RunDir:
         folder = self.path / "arrays"
         folder.mkdir(parents=True, exist_ok=True)
         target, temporary = folder / f"{name}.npz", folder / f".{name}.tmp.npz"
-        np.savez_compressed(temporary, **arrays)
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]  # numpy's stub mistakes names for a flag
         os.replace(temporary, target)
         return target
 

@@ -121,10 +121,12 @@ class _Sums:
         assert self.grid_size is not None
         rows = attention_rows(weights, self.grid_size, self.adapter.num_prefix_tokens)
         sums = self.rows[layer]
+        # NaN here alone means weights that are not finite; elsewhere it can mean a query without patch mass.
+        broken = torch.isnan(rows["patch_mass"])
         for name, values in rows.items():
             # (B, H, N) -> (H,): sums and counts, because a row without patch mass leaves some measures
             kept = torch.isfinite(values)
-            total = torch.where(kept, values, 0).cpu().double().sum(dim=(0, 2))
+            total = torch.where(kept | broken, values, 0).cpu().double().sum(dim=(0, 2))
             count = kept.sum(dim=(0, 2)).cpu()
             old_total, old_count = sums.get(name, (0, 0))
             sums[name] = (old_total + total, old_count + count)

@@ -28,7 +28,8 @@ def run(args: SupervisedArguments) -> None:
     from hf_vitgeo.training.supervised import build_config, train
 
     # Built once with stand-ins for the classes: impossible values are refused before any data is read.
-    size = int(build_config(args, ("one", "another")).image_size)  # the flag is one whole number
+    size = build_config(args, ("one", "another")).image_size
+    assert isinstance(size, int)  # flags and presets give one number for both sides
     train_data = load_split(args, args.train_split, size, args.max_train_samples)
     eval_data = load_split(args, args.eval_split, size, args.max_eval_samples)
     done = train(args, build_config(args, train_data.class_names), train_data, eval_data)

@@ -1,7 +1,7 @@
 """The embedded data set: outdoor scenes that this module renders, with label, mask, depth and box, and no download.
 
 Sky over ground with cloud-like noise, one main object and one or two distractors. The class is the surface of the main
-object (local structure that a patch shows) together with the quarter of the picture in which it stands (layout). A
+object (local structure that a patch shows) together with the ninth of the picture in which it stands (layout). A
 model without an encoding of position can read the surface, and something of the layout from the surroundings: sky is
 above ground, and light comes from the left. A model with an encoding can read both.
 
@@ -44,7 +44,7 @@ def load(split: str = "train", size: int = 32, n: int | None = None, seed: int =
         seed: another seed gives other scenes.
 
     Returns:
-        A data set with `image` (RGB), `label` (16 classes), `mask` (grey PNG of class numbers, see `MASK_NAMES`),
+        A data set with `image` (RGB), `label` (18 classes), `mask` (grey PNG of class numbers, see `MASK_NAMES`),
         `depth` (16-bit PNG in millimetres, 0 where there is none: the sky) and `bbox` ([x0, y0, x1, y1] of the main
         object in pixels, end exclusive).
 
@@ -214,7 +214,7 @@ class _Painter:
             self._draw(cover, np.broadcast_to(colour, self.image.shape), np.full(len(cx), 2), depth)
 
     def _main_object(self) -> np.ndarray:
-        """The textured object, its centre in the quarter that the class names; returns its coverage."""
+        """The textured object, its centre in the ninth that the class names; returns its coverage."""
         row, column = np.divmod(self.place, 3)
         cx = (column + self.uniform(0.25, 0.75)[:, 0]) / 3
         cy = (row + self.uniform(0.25, 0.75)[:, 0]) / 3
@@ -227,7 +227,7 @@ class _Painter:
         return cover
 
     def _texture(self) -> np.ndarray:
-        """Ink (B, s, s) in [0, 1]: stripes, checks or dots with a random phase."""
+        """Ink (B, s, s) in [0, 1]: stripes with a random phase."""
         phase = self.uniform(0, 1, 2)[:, :, None, None]
         period = _TEXTURE_PERIOD * (1 + 0.25 * self.uniform(-1, 1)[:, :, None])
         u = np.sin(2 * np.pi * (self.x / period + phase[:, 0]))
@@ -251,7 +251,7 @@ def _noise(waves: np.ndarray, size: int) -> np.ndarray:
 
 def _boxes(inside: np.ndarray) -> np.ndarray:
     """(B, s, s) bool -> (B, 4) [x0, y0, x1, y1] of the true pixels, end exclusive."""
-    columns, rows = inside.any(axis=1), inside.any(axis=2)
+    columns, rows = np.asarray(inside.any(axis=1)), np.asarray(inside.any(axis=2))
     size = inside.shape[1]
     first = [lines.argmax(axis=1) for lines in (columns, rows)]
     last = [size - lines[:, ::-1].argmax(axis=1) for lines in (columns, rows)]

@@ -69,7 +69,7 @@ class ViTGeoPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Linear | nn.Conv2d):
             init.trunc_normal_(module.weight, mean=0.0, std=config.initializer_range)
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """As in transformers; the configuration names a class for every Auto class, not only for the one saved."""
         self.config.auto_map = {
             **(getattr(self.config, "auto_map", None) or {}),

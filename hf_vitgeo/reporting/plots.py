@@ -96,7 +96,8 @@ def head_scatter(records_by_model: RecordsByModel, args_by_model: ArgsByModel | 
         raise ValueError("no record of mean_attention_distance and attention_entropy by head: nothing to draw")
     columns = min(len(heads), 4)
     rows = -(-len(heads) // columns)
-    fig = Figure(figsize=(1.6 + 2.0 * columns, 0.9 + 2.3 * rows), layout="constrained")
+    # Wide enough for the label of the axis, also with a single panel.
+    fig = Figure(figsize=(max(6.0, 1.6 + 2.0 * columns), 0.9 + 2.3 * rows), layout="constrained")
     axes = fig.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     layers = int(max(found[:, 0].max() for found in heads.values())) + 1
     colors = ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), "viridis")
@@ -182,10 +183,10 @@ def alpha_sweep(records_by_model: RecordsByModel) -> Figure:
         found = select(records, "delta_ssdt", intervention="rpi", position_scale=...)
         line(delta, found, "position_scale", style)
         band(delta, found, style, values(found) - spreads(found, "sd"), values(found) + spreads(found, "sd"))
-        for shift, line in ((None, "-"), (JPEG, "--")):
+        for shift, dashes in ((None, "-"), (JPEG, "--")):
             found = select(records, "accuracy", position_scale=..., shift=shift)
             face = style.color if shift is None else "white"
-            line(accuracy, found, "position_scale", Style(style.color, style.marker, line), mfc=face)
+            line(accuracy, found, "position_scale", Style(style.color, style.marker, dashes), mfc=face)
         found = select(records, "fragility", position_scale=..., shift=JPEG)
         line(fragility, found, "position_scale", style)
         band(fragility, found, style, spreads(found, "low"), spreads(found, "high"))

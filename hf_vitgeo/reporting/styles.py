@@ -46,10 +46,12 @@ def values(records: Sequence[Record]) -> np.ndarray:
 
 
 def spreads(records: Sequence[Record], field: str) -> np.ndarray:
+    """A field of each spread, not-a-number where there is none."""
     return np.array([spread_of(record, field) for record in records], dtype=float)
 
 
 def fields(records: Sequence[Record], field: str) -> list[float]:
+    """A field of each record."""
     return [record[field] for record in records]
 
 
@@ -60,6 +62,7 @@ def line(ax: Axes, records: Sequence[Record], field: str, style: Style, **option
 
 
 def band(ax: Axes, records: Sequence[Record], style: Style, low: np.ndarray, high: np.ndarray) -> None:
+    """Shade between two curves over the position scale."""
     ax.fill_between(fields(records, "position_scale"), low, high, color=style.color, alpha=0.2, lw=0)
 
 

@@ -62,7 +62,8 @@ def parameter_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
     Returns:
         Two groups for an optimiser; parameters without a gradient are left out.
     """
-    decayed, rest = [], []
+    decayed: list[Any] = []
+    rest: list[Any] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             spared = parameter.ndim < 2 or name.rsplit(".", 1)[-1] in _NOT_DECAYED

@@ -17,7 +17,6 @@ from transformers import ViTImageProcessor
 from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
 from hf_vitgeo.data.transforms import NORMALIZATION, eval_transform, train_transform
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
-from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine

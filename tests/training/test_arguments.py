@@ -38,7 +38,7 @@ def test_help_and_refusals_come_without_torch(command):
         "except SystemExit as e: print('status', e.code)\n"
         "print('torch' in sys.modules)"
     )
-    for words, status in ((["--help"], 0), (["--no_such_flag", "1"], 2)):
+    for words, status in ((["--help"], 0), (["x", "--no_such_flag", "1"], 2)):
         done = subprocess.run([sys.executable, "-c", code, command, *words], capture_output=True, text=True)
         assert f"status {status}" in done.stdout and done.stdout.rstrip().endswith("False"), done.stdout + done.stderr
     assert "no_such_flag" in done.stderr
