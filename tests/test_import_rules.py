@@ -16,7 +16,7 @@ ARROWS = {
     "metrics": set(),
     "runs": set(),
     "version": set(),
-    "cli": set(),
+    "cli": {"version"},
     "data": set(),
     "training": {"models", "data", "runs"},
     "analysis": {"models", "data", "metrics", "runs"},

@@ -21,9 +21,6 @@ SURFACES = ("horizontal stripes", "vertical stripes")
 PLACES = tuple(f"{row} {column}" for row in ("upper", "middle", "lower") for column in ("left", "centre", "right"))
 CLASS_NAMES = tuple(f"{surface}, {place}" for surface in SURFACES for place in PLACES)
 MASK_NAMES = ("sky", "ground", "distractor", *SURFACES)
-#: Means and standard deviations of the channels over the 10,000 training scenes of seed 0 at 32 pixels, in [0, 1].
-MEAN = (0.482, 0.509, 0.479)
-STD = (0.192, 0.168, 0.217)
 SPLITS = ("train", "validation", "test")
 SIZES = (32, 224)
 

@@ -112,9 +112,9 @@ def load_runs(run_dirs: Sequence[Path]) -> tuple[dict[str, list[Record]], dict[s
     shown = [field for field, values in found.items() if len(values) > 1]
     by_model: dict[str, list[Record]] = {}
     sources: dict[str, dict[Path, None]] = {}  # a dict keeps the order of the folders, a set does not
-    for record, folder in kept.values():
-        label = _label(record, shown)
-        by_model.setdefault(label, []).append(record)
+    for kept_record, folder in kept.values():
+        label = _label(kept_record, shown)
+        by_model.setdefault(label, []).append(kept_record)
         sources.setdefault(label, {})[folder] = None
     args = {
         label: _args_of(condition(by_model[label]), [folders[path] for path in sources[label]]) for label in by_model

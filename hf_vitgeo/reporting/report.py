@@ -32,10 +32,10 @@ _SECTIONS = (
     _Section(
         "ssdt_by_depth",
         "Is spatial structure tied to the position index?",
-        "SSDT is the rank correlation between how alike two patch tokens are and how near they are on the grid: 1 when "
-        "nearer always means more alike, 0 when place says nothing. Paper A prints it as SSDC. On the right the "
-        "patches are shuffled before the model adds positions (RPI). Only structure that comes from the position codes "
-        "survives that: a curve inside the grey band is what chance gives.",
+        "SSDT is the rank correlation between how alike two patch tokens are and how near they are on the grid: 1 "
+        "when nearer always means more alike, 0 when place says nothing. Paper A prints it as SSDC. On the right the "
+        "patches are shuffled before the model adds positions (RPI). Only structure that comes from the position "
+        "codes survives that: a curve inside the grey band is what chance gives.",
         "Two line charts of SSDT by layer, one for pictures as they are and one with shuffled patches; the numbers of "
         "the last layer are in the table above.",
         lambda records, args: plots.ssdt_by_depth(records),
@@ -60,9 +60,9 @@ _SECTIONS = (
     _Section(
         "fragility",
         "What do JPEG and blur cost?",
-        "Fragility is the share of the clean accuracy that a shift takes away; below 0 the shift helps. No claim about "
-        "fragility is made at small scale: a model near chance has little to lose and looks robust. The diamonds "
-        "correct for guessing.",
+        "Fragility is the share of the clean accuracy that a shift takes away; below 0 the shift helps. No claim "
+        "about fragility is made at small scale: a model near chance has little to lose and looks robust. The "
+        "diamonds correct for guessing.",
         "Bar charts of clean accuracy and of fragility under each shift, with 95 percent intervals over pictures.",
         lambda records, args: plots.fragility_bars(records),
     ),
