@@ -16,6 +16,19 @@ ENCODINGS = ("none", "learned", "sinusoidal", "rope")
 FUNCTIONS = ("softmax", "entmax15")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow-turn", default="0/1", help="i/n: run every n-th slow test, from the i-th; CI takes turns")
+
+
+def pytest_collection_modifyitems(config, items):
+    turn, parts = map(int, config.getoption("--slow-turn").split("/"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    skipped = {item for place, item in enumerate(slow) if place % parts != turn}
+    if skipped:
+        config.hook.pytest_deselected(items=list(skipped))
+        items[:] = [item for item in items if item not in skipped]
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)

@@ -35,11 +35,11 @@ class AnalyzeArguments:
     alpha_images: int = _flag(256, "Pictures of the alpha sweep's SSDT, a subset of the sample.")
     alphas: list[float] = field(
         default_factory=lambda: [round(0.1 * tenth, 1) for tenth in range(11)],
-        metadata={"help": "Factors on a learned or sinusoidal encoding; none given: no sweep.", "nargs": "*"},
+        metadata={"help": "Factors on a learned or sinusoidal encoding, for the sweep."},
     )
     shifts: list[str] = field(
         default_factory=lambda: ["jpeg_q5", "blur_s2.5_k5"],
-        metadata={"help": "Shifts such as jpeg_q5 or blur_s2.5_k5.", "nargs": "*"},
+        metadata={"help": "Shifts such as jpeg_q5 or blur_s2.5_k5."},
     )
     batch_size: int = _flag(128, "Pictures a forward pass.")
     device: str = _flag("auto", "Where to run: auto, cpu, cuda, mps.")

@@ -32,11 +32,13 @@ MODEL: dict[str, Any] = {
 BUDGET: dict[str, Any] = {
     "max_train_samples": 10_000,
     "max_eval_samples": 1_000,
-    "num_train_epochs": 4,
-    "num_warmup_epochs": 0.4,
+    "num_train_epochs": 3,
+    "num_warmup_epochs": 0.3,
     "learning_rate": 1e-3,
     "per_device_train_batch_size": 32,
 }
+#: Changes to the defaults of the analysis.
+ANALYSIS: dict[str, Any] = {}
 
 
 @dataclass
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\n" + to_text(summary_table(records, arguments)))
     print(f"\nreport: {page}   ({time.perf_counter() - started:.0f} s)\n")
     for check in demo_checks(records, chance=1 / arguments["none"]["num_classes"]):
-        print(f"{'yes' if check.holds else 'NO '}  {check.claim} ({check.detail})")
+        print(f"{'yes' if check.holds else 'NO'}".ljust(5) + f"{check.claim} ({check.detail})")
     print()
     for name, rows in records.items():
         print(verdict(rows, name).text)
@@ -86,7 +88,7 @@ def run(args: DemoArguments) -> Path:
         train_supervised.run(
             SupervisedArguments(output_dir=folder, model_label=name, seed=args.seed, **MODEL, **BUDGET, **condition)
         )
-        root.append_results(analyze.run(analyze.AnalyzeArguments(model=folder, seed=args.seed)).results())
+        root.append_results(analyze.run(analyze.AnalyzeArguments(model=folder, seed=args.seed, **ANALYSIS)).results())
     root.write_args({"models": list(CONDITIONS), "seed": args.seed})
     from hf_vitgeo.reporting.report import build_report
 

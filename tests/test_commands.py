@@ -1,0 +1,93 @@
+"""From pictures to a report through the commands, on a small scale and in new processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_vitgeo.commands import demo
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def run_script(tmp_path):
+    def run(name, *words, status=0):
+        environment = {
+            **os.environ,
+            "HF_HOME": str(tmp_path / "home"),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / name), *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == status, done.stdout + done.stderr[-3000:]
+        return done
+
+    return run
+
+
+SMALL = ["--preset", "tiny", "--num_train_epochs", "1", "--num_warmup_epochs", "0.2"]
+SMALL += ["--per_device_train_batch_size", "32", "--max_train_samples", "128", "--max_eval_samples", "64"]
+FEW = ["--n_images", "32", "--n_permutations", "3", "--alpha_images", "16", "--max_eval_samples", "64"]
+
+
+def test_from_pictures_to_a_report(run_script, tmp_path):
+    said = run_script("train_supervised.py", "--output_dir", "runs/a", "--position_encoding", "sinusoidal", *SMALL)
+    assert "sinusoidal: accuracy" in said.stdout and "4/4" in said.stderr
+    said = run_script("analyze.py", "runs/a", "--alphas", "0", "1", *FEW)
+    assert said.stdout.startswith("sinusoidal: ") and "SSDT under RPI" in said.stdout
+    rows = json.loads((tmp_path / "runs/a/results.json").read_text())
+    assert {row["dataset"] for row in rows} == {"scenes"} and {row["seed"] for row in rows} == {0}
+    before = len(rows)
+    run_script("analyze.py", "--model", "runs/a", "--alphas", "0", "1", *FEW)
+    assert len(json.loads((tmp_path / "runs/a/results.json").read_text())) == before
+    run_script("report.py", "runs/a", "--output", "page.html", "--title", "One model")
+    assert "One model" in (tmp_path / "page.html").read_text()
+    # a checkpoint by itself, on a local folder of pictures
+    folder = tmp_path / "pictures" / "test"
+    from PIL import Image
+
+    for number in range(4):
+        (folder / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (60 * number, 0, 0)).save(folder / str(number % 2) / f"{number}.png")
+    few = [*FEW, "--dataset_name", "pictures", "--alphas", "1"]
+    failed = run_script("analyze.py", "runs/a/checkpoint", *few, status=1)
+    assert "--output_dir" in failed.stderr
+    run_script("analyze.py", "runs/a/checkpoint", "--output_dir", "runs/b", *few)
+    rows = json.loads((tmp_path / "runs/b/results.json").read_text())
+    assert {(row["dataset"], row["model"]) for row in rows} == {("pictures", "checkpoint")}
+
+
+@pytest.mark.filterwarnings("ignore:the clean accuracy:UserWarning", "ignore:SSDT is nan:UserWarning")
+def test_the_demo_says_its_verdicts(tmp_path, monkeypatch, capsys):
+    """The whole demonstration with tiny numbers: it misses its claims, prints the true verdicts and succeeds."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(demo, "MODEL", {"preset": "tiny", "num_hidden_layers": 1, "pooling": "mean"})
+    small = {"max_train_samples": 64, "max_eval_samples": 40, "num_train_epochs": 1, "num_warmup_epochs": 0.5}
+    monkeypatch.setattr(demo, "BUDGET", {**small, "per_device_train_batch_size": 32})
+    monkeypatch.setattr(demo, "ANALYSIS", {"n_images": 20, "n_permutations": 4, "alpha_images": 10, "alphas": [0, 1]})
+    demo.main(["--output_dir", str(tmp_path / "demo")])
+    said = capsys.readouterr().out
+    assert "NO   every model is above 3 times chance" in said
+    last = said.strip().splitlines()[-5:]
+    assert [line.split(":")[0] for line in last] == list(demo.CONDITIONS)
+    rows = json.loads((tmp_path / "demo/results.json").read_text())
+    assert {row["model"] for row in rows} == set(demo.CONDITIONS)
+    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"report.html", "figures", "rope", "args.json"}
+
+
+def test_an_impossible_value_is_refused_before_torch(run_script):
+    failed = run_script("demo.py", "--seed", "one", status=2)
+    assert "one" in failed.stderr
