@@ -104,20 +104,30 @@ def check_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_records(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Join two lists of records; a new record with the key of an old one takes its place.
+    """Join two lists of records; new records with the key of an old one take its place.
 
     Args:
         old: records as they are in a file.
-        new: records to add, checked against the schema.
+        new: records to add, checked against the schema. All of them are kept: what one measurement hands over at once
+            is never thinned out in silence.
 
     Returns:
-        One list in which no key occurs twice, in order of first appearance.
+        One list: each old record at its place, or the new ones with its key; then the rest of the new ones.
     """
-    merged = {record_key(row): dict(row) for row in old}
+    fresh: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in new:
         row = check_record(record)
-        merged[record_key(row)] = row
-    return list(merged.values())
+        fresh.setdefault(record_key(row), []).append(row)
+    merged: list[dict[str, Any]] = []
+    placed: set[tuple[Any, ...]] = set()
+    for old_row in old:
+        key = record_key(old_row)
+        if key not in fresh:
+            merged.append(dict(old_row))
+        elif key not in placed:
+            merged += fresh[key]
+            placed.add(key)
+    return merged + [row for key, rows in fresh.items() if key not in placed for row in rows]
 
 
 def write_atomically(path: Path, text: str) -> None:

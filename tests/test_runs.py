@@ -38,6 +38,10 @@ def test_measuring_again_replaces(tmp_path):
     run.append_results([{"metric": "ssdt", "layer": 0, "value": 0.1}, {"metric": "ssdt", "layer": 1, "value": 0.2}])
     run.append_results([{"metric": "ssdt", "layer": 0, "value": 0.3, "n_images": 5}])
     assert [(row["layer"], row["value"]) for row in run.results()] == [(0, 0.3), (1, 0.2)]
+    run.append_results([{"metric": "ssdt", "layer": 0, "value": value} for value in (0.4, 0.5)])
+    assert [(row["layer"], row["value"]) for row in run.results()] == [(0, 0.4), (0, 0.5), (1, 0.2)]
+    run.append_results([{"metric": "ssdt", "layer": 0, "value": 0.6}])
+    assert [(row["layer"], row["value"]) for row in run.results()] == [(0, 0.6), (1, 0.2)]
 
 
 @pytest.mark.parametrize(
