@@ -46,7 +46,7 @@ class DemoArguments:
     """Arguments of `scripts/demo.py`."""
 
     output_dir: str = field(default="runs/demo", metadata={"help": "Where the runs and the report go."})
-    seed: int = field(default=0, metadata={"help": "Seed of weights, order and permutations; the scenes stay the same."})
+    seed: int = field(default=0, metadata={"help": "Seed of weights, order and permutations, not of the scenes."})
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -119,7 +119,8 @@ def head_scatter(records_by_model: RecordsByModel, args_by_model: ArgsByModel | 
     fig.colorbar(colors, ax=axes, label="layer", ticks=range(0, layers, 1 + layers // 13))
     if marked:
         cross = Line2D([], [], color="#D55E00", marker="x", ls="", ms=8, mew=2, label="uniform attention")
-        fig.legend(handles=[cross], loc="outside lower center", frameon=False)
+        # Above: below, it would lie on the common label of the axes.
+        fig.legend(handles=[cross], loc="outside upper right", frameon=False)
     return fig
 
 
