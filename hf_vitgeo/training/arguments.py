@@ -43,8 +43,11 @@ class SupervisedArguments:
     max_train_samples: int | None = _flag(None, "Train on a seeded random subset of this size.")
     max_eval_samples: int | None = _flag(None, "Evaluate on a seeded random subset of this size.")
     skip_bad_images: bool = _flag(False, "Leave out pictures that cannot be read, and count them.")
-    horizontal_flip: bool = _flag(True, "Mirror training pictures at random. Off for scenes, where left is a class.")
-    normalization: Literal["half", "imagenet"] = _flag("half", "Mean and standard deviation of the pictures.")
+    random_crop: bool | None = _flag(None, "Shift training pictures at random; left out: yes, but for scenes.")
+    horizontal_flip: bool | None = _flag(None, "Mirror training pictures at random; left out: yes, but for scenes.")
+    normalization: Literal["half", "imagenet", "scenes"] | None = _flag(
+        None, "Mean and standard deviation of the pictures; left out: 'scenes' for those, 'half' for others."
+    )
 
     preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] = _flag(
         "vit_compact_paper_b", "Model to start from; the flags below change it."
@@ -98,9 +101,17 @@ class SupervisedArguments:
                 f"--num_warmup_epochs is {self.num_warmup_epochs} of --num_train_epochs {self.num_train_epochs}; "
                 "warm-up must end before training does"
             )
-        if self.dataset_name == "scenes" and self.horizontal_flip:
-            # A mirrored scene would carry the label of the other side.
-            self.horizontal_flip = False
+        self._fill_in_by_data_set()
+
+    def _fill_in_by_data_set(self) -> None:
+        """What was left out and depends on the data: in a scene, the place of the object is part of the class."""
+        scenes = self.dataset_name == "scenes"
+        for name in ("random_crop", "horizontal_flip"):
+            if scenes and getattr(self, name):
+                raise ValueError(f"--{name} is True, but a scene's class names a place: moving the picture changes it")
+            if getattr(self, name) is None:
+                setattr(self, name, not scenes)
+        self.normalization = self.normalization or ("scenes" if scenes else "half")
 
     @property
     def label(self) -> str:

@@ -112,9 +112,10 @@ def train(args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSpli
 def _loaders(
     args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSplit, eval_data: ImageSplit
 ) -> tuple[DataLoader, DataLoader, EpochSampler]:
-    mean, std = NORMALIZATION[args.normalization]
+    mean, std = NORMALIZATION[str(args.normalization)]
     size = train_data.images.shape[1]
-    augment = train_transform(size, mean, std, horizontal_flip=args.horizontal_flip)
+    padding = None if args.random_crop else 0
+    augment = train_transform(size, mean, std, padding, horizontal_flip=bool(args.horizontal_flip))
     sampler = EpochSampler(len(train_data.labels), args.seed)
     train_loader = DataLoader(
         TrainingSamples(train_data.images, train_data.labels, augment, args.seed),
@@ -214,7 +215,7 @@ def _save(model: ViTGeoForImageClassification, run: RunDir, args: SupervisedArgu
     height, width = (
         (model.config.image_size,) * 2 if isinstance(model.config.image_size, int) else model.config.image_size
     )
-    mean, std = NORMALIZATION[args.normalization]
+    mean, std = NORMALIZATION[str(args.normalization)]
     processor = ViTImageProcessor(
         size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), resample=2
     )

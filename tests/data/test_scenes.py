@@ -95,3 +95,11 @@ def test_depth_is_written_in_sixteen_bits():
     depth = scenes.render("test", 32, range(0, 1))["depth"][0]
     read = np.asarray(Image.open(io.BytesIO(scenes._png(depth))))
     np.testing.assert_array_equal(read, depth)
+
+
+def test_stated_means_are_those_of_the_pictures():
+    from hf_vitgeo.data.transforms import NORMALIZATION
+
+    images = scenes.render("train", 32, range(0, 1000))["image"] / 255
+    np.testing.assert_allclose(images.mean(axis=(0, 1, 2)), NORMALIZATION["scenes"][0], atol=0.02)
+    np.testing.assert_allclose(images.std(axis=(0, 1, 2)), NORMALIZATION["scenes"][1], atol=0.02)

@@ -25,9 +25,14 @@ def test_wrong_words_are_refused_by_name(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_scenes_are_never_mirrored():
-    assert SupervisedArguments(dataset_name="scenes").horizontal_flip is False
-    assert SupervisedArguments(dataset_name="cifar10").horizontal_flip is True
+def test_scenes_are_never_moved():
+    scenes, others = SupervisedArguments(dataset_name="scenes"), SupervisedArguments(dataset_name="cifar10")
+    assert (scenes.horizontal_flip, scenes.random_crop, scenes.normalization) == (False, False, "scenes")
+    assert (others.horizontal_flip, others.random_crop, others.normalization) == (True, True, "half")
+    assert SupervisedArguments(dataset_name="cifar10", horizontal_flip=False).horizontal_flip is False
+    for name in ("horizontal_flip", "random_crop"):
+        with pytest.raises(ValueError, match=f"--{name} is True.*place"):
+            SupervisedArguments(dataset_name="scenes", **{name: True})
 
 
 @pytest.mark.parametrize("command", ["train", "analyze", "report", "benchmark", "demo"])
