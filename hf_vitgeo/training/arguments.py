@@ -16,6 +16,7 @@ MODEL_FIELDS = (
     "patch_size",
     "position_encoding",
     "position_init_std",
+    "initializer_range",
     "permute_tokens_in_training",
     "attention_probs_function",
     "num_register_tokens",
@@ -62,6 +63,7 @@ class SupervisedArguments:
         None, "How position is encoded."
     )
     position_init_std: float | None = _flag(None, "Standard deviation of the initial learned table (paper A: 1.0).")
+    initializer_range: float | None = _flag(None, "Standard deviation of the initial weights.")
     permute_tokens_in_training: bool | None = _flag(None, "Paper A's RPT: shuffle patch tokens at each training step.")
     attention_probs_function: Literal["softmax", "entmax15"] | None = _flag(None, "What makes attention weights.")
     num_register_tokens: int | None = _flag(None, "Register tokens.")
