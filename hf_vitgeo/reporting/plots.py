@@ -11,6 +11,7 @@ from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from hf_vitgeo.reporting.records import (
     JPEG,
@@ -23,6 +24,10 @@ from hf_vitgeo.reporting.records import (
     spread_of,
 )
 from hf_vitgeo.reporting.styles import GREY, Style, band, fields, legend, line, plain_text, spreads, styles_of, values
+
+
+class NothingMeasured(ValueError):
+    """The records hold nothing of what a figure shows, so a report leaves it out."""
 
 
 def save_figure(fig: Figure, path: Path) -> Path:
@@ -41,7 +46,14 @@ def ssdt_by_depth(records_by_model: RecordsByModel) -> Figure:
 
     Returns:
         Two panels with one scale. Bands are one s.d. over permutations; the grey band is the widest 95 % null band.
+
+    Raises:
+        NothingMeasured: if no SSDT was measured.
     """
+    if not any(
+        select(records, "ssdt") + select(records, "ssdt", intervention="rpi") for records in records_by_model.values()
+    ):
+        raise NothingMeasured("no record of ssdt: nothing to draw")
     fig = Figure(figsize=(9, 4.4), layout="constrained")
     plain, shuffled = fig.subplots(1, 2, sharey=True)
     _draw_null(shuffled, records_by_model)
@@ -89,13 +101,16 @@ def head_scatter(records_by_model: RecordsByModel, args_by_model: ArgsByModel | 
 
     Returns:
         One panel a model, all on the same axes, with the layer as the colour.
+
+    Raises:
+        NothingMeasured: if no head was measured.
     """
     heads = {label: _heads(records) for label, records in records_by_model.items()}
     heads = {label: found for label, found in heads.items() if len(found)}
     if not heads:
-        raise ValueError("no record of mean_attention_distance and attention_entropy by head: nothing to draw")
-    columns = min(len(heads), 4)
-    rows = -(-len(heads) // columns)
+        raise NothingMeasured("no record of mean_attention_distance and attention_entropy by head: nothing to draw")
+    rows = -(-len(heads) // 4)
+    columns = -(-len(heads) // rows)  # five models as 3 and 2, not as 4 and 1
     # Wide enough for the label of the axis, also with a single panel.
     fig = Figure(figsize=(max(6.0, 1.6 + 2.0 * columns), 0.9 + 2.3 * rows), layout="constrained")
     axes = fig.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -112,6 +127,8 @@ def head_scatter(records_by_model: RecordsByModel, args_by_model: ArgsByModel | 
         ax.grid(alpha=0.3)
     for ax in axes.flat[len(heads) :]:
         ax.set_axis_off()
+    for ax in axes.flat[len(heads) - columns : len(heads)]:
+        ax.tick_params(labelbottom=True)  # also above a place that stays empty
     right = max(0.6, max(found[:, 1].max() for found in heads.values()) * 1.05)
     axes.flat[0].set(xlim=(0, right), ylim=(0, 1.06))
     fig.supxlabel("mean attention distance (share of the largest distance in the grid)", fontsize=10)
@@ -171,11 +188,11 @@ def alpha_sweep(records_by_model: RecordsByModel) -> Figure:
         Three panels against alpha: the gain of SSDT in the first block under RPI, accuracies, and JPEG fragility.
 
     Raises:
-        ValueError: if no model has a sweep.
+        NothingMeasured: if no model has a sweep.
     """
     swept = {label: records for label, records in records_by_model.items() if has_sweep(records)}
     if not swept:
-        raise ValueError("no model has an alpha sweep: nothing to draw")
+        raise NothingMeasured("no model has an alpha sweep: nothing to draw")
     fig = Figure(figsize=(10, 4.2), layout="constrained")
     delta, accuracy, fragility = fig.subplots(1, 3)
     styles = styles_of(records_by_model)
@@ -217,14 +234,14 @@ def fragility_bars(records_by_model: RecordsByModel) -> Figure:
         corrected for guessing.
 
     Raises:
-        ValueError: if no fragility was measured.
+        NothingMeasured: if no fragility was measured.
     """
     everything = [
         record for records in records_by_model.values() for record in select(records, "fragility", shift=...)
     ]
     shifts = list(dict.fromkeys(record["shift"] for record in everything))
     if not shifts:
-        raise ValueError("no record of fragility: nothing to draw")
+        raise NothingMeasured("no record of fragility: nothing to draw")
     fig = Figure(figsize=(9, 1.6 + 0.42 * len(records_by_model)), layout="constrained")
     axes = fig.subplots(1, 1 + len(shifts), sharey=True)
     _bars(axes[0], records_by_model, "accuracy", None)
@@ -250,7 +267,8 @@ def _bars(ax: Axes, records_by_model: RecordsByModel, metric: str, shift: str | 
             ax.text(0, place, " undefined" if found else " not measured", va="center", fontsize=8, color=GREY)
             continue
         ax.barh(place, value, color=styles[condition(records)].color, alpha=0.75, height=0.6)
-        ax.hlines(place, spreads(found, "low"), spreads(found, "high"), color="black", lw=1.5)
+        halo = [withStroke(linewidth=3.5, foreground="white")]  # or it could not be seen on a black bar
+        ax.hlines(place, spreads(found, "low"), spreads(found, "high"), color="black", lw=1.5, path_effects=halo)
         corrected = select(records, "fragility_chance_corrected", shift=shift) if shift else []
         ax.plot(values(corrected), [place + 0.3] * len(corrected), "D", color="black", mfc="white", ms=5)
     ax.axvline(0, color=GREY, lw=0.8)

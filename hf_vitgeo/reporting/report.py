@@ -15,6 +15,14 @@ from hf_vitgeo.reporting.tables import PAPER_A_SCALE, paper_comparison, summary_
 from hf_vitgeo.reporting.verdicts import demo_checks, is_demo, verdict
 
 _MISSING = "not recorded"
+_SHAPE = {
+    "hidden_size": "width {}",
+    "num_hidden_layers": "{} layers",
+    "num_attention_heads": "{} heads",
+    "patch_size": "patches of {} px",
+    "image_size": "pictures of {} px",
+    "pooling": "pooling {}",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ def build_report(
     for section in _SECTIONS:
         try:
             figure = section.draw(records, args)
-        except ValueError:  # nothing of this kind was measured, so the section is left out
+        except plots.NothingMeasured:
             continue
         path = plots.save_figure(figure, output.parent / "figures" / f"{section.name}.png")
         figures.append((section, base64.b64encode(path.read_bytes()).decode("ascii")))
@@ -117,8 +125,8 @@ def build_report(
 
 def _chance(args: ArgsByModel) -> float:
     """Accuracy of guessing, from the number of classes; 0 where no run says it."""
-    classes = [found.get("num_classes") for found in args.values()]
-    return 1 / classes[0] if classes and classes[0] else 0.0
+    classes = next((found["num_classes"] for found in args.values() if found.get("num_classes")), None)
+    return 1 / classes if classes else 0.0
 
 
 def scale_of(label: str, records: Sequence[Any], args: Any) -> dict[str, str]:
@@ -134,18 +142,13 @@ def scale_of(label: str, records: Sequence[Any], args: Any) -> dict[str, str]:
     """
     config, environment = args.get("model_config") or {}, args.get("environment") or {}
     versions = environment.get("versions") or {}
-    shape = (
-        f"width {config['hidden_size']}, {config['num_hidden_layers']} layers, "
-        f"{config['num_attention_heads']} heads, patch {config['patch_size']} of {config['image_size']} px, "
-        f"pooling {config.get('pooling', _MISSING)}"
-        if "hidden_size" in config
-        else _MISSING
-    )
+    # Configurations of other libraries lack some of these.
+    shape = ", ".join(text.format(config[name]) for name, text in _SHAPE.items() if config.get(name) is not None)
     measured = sorted({row["n_images"] for row in records if row.get("n_images")})
     data = sorted({f"{row['dataset']}/{row['split']}" for row in records if row.get("dataset")})
     return {
         "model": label,
-        "architecture": shape,
+        "architecture": shape or _MISSING,
         "trained on": f"{args.get('dataset_name', _MISSING)}, {_number(args.get('num_train_images'))} images",
         "images seen": _number(args.get("images_seen")),
         "epochs": _number(args.get("epochs")),

@@ -109,6 +109,38 @@ def test_what_was_not_measured_leaves_its_section_out(tmp_path):
     assert len(page.pictures) == 1 and "not recorded" in page.text and "Beside the paper" not in page.text
 
 
+def test_only_accuracy_draws_nothing(tmp_path):
+    run = RunDir(tmp_path / "one")
+    run.append_results([row for row in synthetic("mine", 0.5, 0.2) if row["metric"] == "accuracy"])
+    page = Page(build_report([run.path], tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert not page.pictures and "SSDT under RPI was not measured" in page.text
+
+
+def test_a_fault_of_a_figure_is_not_taken_for_a_missing_measurement(five, tmp_path, monkeypatch):
+    def broken(axes, records):
+        raise ValueError("broken figure")
+
+    monkeypatch.setattr("hf_vitgeo.reporting.plots._draw_null", broken)
+    with pytest.raises(ValueError, match="broken figure"):
+        build_report(five, tmp_path / "report.html")
+
+
+def test_arguments_may_lack_anything(five, tmp_path):
+    run = RunDir(five[0])  # the first: the number of classes is then found in another run
+    run.write_args({"model": "none", "model_config": {"hidden_size": 64, "num_hidden_layers": 2}})
+    page = Page(build_report(five, tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "width 64, 2 layers" in page.text and "not recorded" in page.text
+    assert page.text.count("Holds:") == 3
+
+
+def test_values_that_are_undefined_are_drawn_as_gaps(tmp_path):
+    run = RunDir(tmp_path / "one")
+    nothing = {"value": None, "spread": None, "reason": "undefined here"}
+    run.append_results([row | nothing for row in synthetic("mine", 0.5, 0.2, sweep=True)])
+    page = Page(build_report([run.path], tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert len(page.pictures) == 3 and "SSDT under RPI has no value (undefined here)" in page.text
+
+
 def test_hostile_names_are_text(tmp_path):
     name = "<script>alert(1)</script>$x$"
     run = write_run(tmp_path / "run", name, 0.5, 0.2)
