@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,quality]'
 	@touch $@
 
-demo: $(VENV)/.installed  ## train five small ViTs, measure them, write runs/demo/report.html (about 5 minutes)
+demo: $(VENV)/.installed  ## train five small ViTs, measure them, write runs/demo/report.html (some minutes)
 	$(BIN)/python scripts/demo.py
 
 test: $(VENV)/.installed  ## the tests that need no network, no accelerator and no patience
