@@ -159,11 +159,21 @@ def environment() -> dict[str, Any]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    git = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    commit = git.stdout.strip() or None if git.returncode == 0 else None
-    return {"versions": versions, "commit": commit, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {"versions": versions, "commit": _commit(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this file runs from; None for an installed package or without git."""
+    root = Path(__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        git = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True
+        )
+    except OSError:  # no git on this machine: a run must not die of that
+        return None
+    return git.stdout.strip() or None if git.returncode == 0 else None
 
 
 class RunDir:

@@ -43,7 +43,9 @@ class _Entmax15(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         (probabilities,) = ctx.saved_tensors
         # Jacobian diag(s) - s s^T / sum(s) with s = sqrt(p)
-        root = probabilities.sqrt()
+        # The inner 1 keeps a second derivative finite where p is 0: there the root has an infinite slope.
+        kept = probabilities > 0
+        root = torch.where(kept, torch.where(kept, probabilities, 1).sqrt(), 0)
         weighted = root * grad
         return weighted - root * (weighted.sum(dim=-1, keepdim=True) / root.sum(dim=-1, keepdim=True))
 

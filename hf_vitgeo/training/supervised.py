@@ -145,7 +145,12 @@ def _run_epochs(
     """The loop; returns the number of optimiser steps and the last accuracy."""
     total = args.max_train_steps or args.num_train_epochs * len(train_loader)
     epochs = math.ceil(total / len(train_loader))
-    warmup = min(round(args.num_warmup_epochs * len(train_loader)), total - 1)
+    warmup = round(args.num_warmup_epochs * len(train_loader))
+    if warmup >= total:
+        raise ValueError(
+            f"--num_warmup_epochs {args.num_warmup_epochs} are {warmup} steps but the run has {total} "
+            "(--max_train_steps or --num_train_epochs); warm-up must end before training does"
+        )
     rates = warmup_cosine(args.learning_rate, 0.0, total, warmup)
     step, accuracy = 0, float("nan")
     bar = tqdm(total=total, desc=f"train {args.label}", unit="step", disable=not accelerator.is_main_process)

@@ -91,6 +91,9 @@ def test_the_second_derivative_is_right():
     """The backward pass is made of differentiable parts of the saved output, so it can be derived again."""
     scores = torch.tensor([[1.0, 0.4, 0.1, -0.3]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(entmax15, (scores,))
+    sparse = torch.tensor([[1.0, 0.4, -0.2, -4.0]], dtype=torch.float64, requires_grad=True)
+    assert entmax15(sparse)[0, 3] == 0
+    assert torch.autograd.gradgradcheck(entmax15, (sparse,))
 
 
 def test_functional_transforms():
