@@ -191,11 +191,6 @@ class RunDir:
         """Where the model is, in the form that `from_pretrained` reads."""
         return self.path / "checkpoint"
 
-    @property
-    def figures(self) -> Path:
-        """Where the PNG figures of the report are."""
-        return self.path / "figures"
-
     def write_args(self, arguments: Mapping[str, Any]) -> None:
         """Write `args.json`: the arguments, library versions, the commit and the time."""
         content = {**plain(arguments), "environment": environment()}

@@ -58,7 +58,7 @@ def record(
     sums = _Sums(adapter, attentions, per_image, num_layers)
     arguments = _geometry_arguments(adapter, token_permutation, position_scale)
     device = next(model.parameters()).device
-    with _evaluating(model, eager=attentions), _hooked(sums, adapter, token_permutation):
+    with evaluating(model, eager=attentions), _hooked(sums, adapter, token_permutation):
         for pixel_values in batches:
             sums.start_batch(pixel_values)
             try:
@@ -174,9 +174,14 @@ def _hooked(sums: _Sums, adapter: Adapter, token_permutation: torch.Tensor | Non
             handle.remove()
 
 
+def _tokens(arguments: Any, keywords: dict[str, Any]) -> torch.Tensor:
+    """What enters an attention module (B, T, D): families pass it by place or by name."""
+    return arguments[0] if arguments else keywords["hidden_states"]
+
+
 def _attention_hooks(sums: _Sums, layer: int, attention: nn.Module) -> list[Any]:
     def before(module: nn.Module, arguments: Any, keywords: dict[str, Any]) -> None:
-        sums.add_tokens(layer, arguments[0] if arguments else keywords["hidden_states"])
+        sums.add_tokens(layer, _tokens(arguments, keywords))
 
     def after(module: nn.Module, arguments: Any, output: Any) -> None:
         sums.add_attentions(layer, output[1])
@@ -195,15 +200,20 @@ def _last_hook(sums: _Sums, adapter: Adapter) -> Any:
         return adapter.blocks[-1].register_forward_hook(after)
 
     def before(module: nn.Module, arguments: Any, keywords: dict[str, Any]) -> None:
-        sums.add_tokens(sums.depth, arguments[0] if arguments else keywords["hidden_states"])
+        sums.add_tokens(sums.depth, _tokens(arguments, keywords))
         raise _Enough
 
     return adapter.attentions[sums.depth].register_forward_pre_hook(before, with_kwargs=True)
 
 
 @contextmanager
-def _evaluating(model: Any, eager: bool) -> Iterator[None]:
-    """Evaluation mode and, for attention maps, the eager kernel; afterwards every flag is as it was."""
+def evaluating(model: Any, eager: bool = False) -> Iterator[None]:
+    """Evaluation mode and, for attention maps, the eager kernel; afterwards every flag is as it was.
+
+    Args:
+        model: a transformers model.
+        eager: whether the pass needs attention maps. entmax has its own dense kernel and is not switched.
+    """
     flags = [(module, module.training) for module in model.modules()]
     kernel = model.config._attn_implementation
     switch = eager and kernel != "eager" and getattr(model.config, "attention_probs_function", "softmax") == "softmax"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_vitgeo.analysis.recorder import evaluating
 from hf_vitgeo.analysis.samples import Sample
 from hf_vitgeo.metrics.fragility.pure import fragility, fragility_chance_corrected, fragility_interval
 
@@ -24,13 +25,10 @@ def correct_predictions(model: Any, sample: Sample, position_scale: float | None
     Returns:
         (n,) bool.
     """
-    device, training = next(model.parameters()).device, model.training
+    device = next(model.parameters()).device
     arguments = {} if position_scale is None else {"position_scale": position_scale}
-    model.eval()
-    try:
+    with evaluating(model):
         predicted = [model(batch.to(device), **arguments).logits.argmax(dim=1).cpu() for batch in sample.batches()]
-    finally:
-        model.train(training)
     return torch.cat(predicted).numpy() == sample.labels
 
 

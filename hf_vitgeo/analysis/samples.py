@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Sample:
     std: tuple[float, ...]
     batch_size: int = 128
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hexadecimal digits of the pictures' bytes: the same pictures, the same hash."""
         return hashlib.sha256(np.ascontiguousarray(self.images).tobytes()).hexdigest()[:12]

@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import parse
+from hf_vitgeo.training.arguments import flag, parse
 
 if TYPE_CHECKING:
     from hf_vitgeo.analysis.samples import Sample
-
-
-def _flag(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass
@@ -22,17 +18,17 @@ class AnalyzeArguments:
     """Arguments of `scripts/analyze.py`. Defaults: 1,000 pictures and 16 permutations (PROTOCOLS A.1)."""
 
     model: str = field(metadata={"help": "Run folder, checkpoint folder or Hub id; may stand first without its flag."})
-    output_dir: str | None = _flag(None, "Run folder for the results; the model's own where it is a run folder.")
-    model_label: str | None = _flag(None, "Name of the model in results; that of its run where left out.")
-    dataset_name: str | None = _flag(None, "Hub id, local folder or 'scenes'; that of the run where left out.")
-    split: str = _flag("test", "Split to measure on.")
-    image_column_name: str | None = _flag(None, "Column of the pictures; found from the features where left out.")
-    label_column_name: str | None = _flag(None, "Column of the classes; found from the features where left out.")
-    skip_bad_images: bool = _flag(False, "Leave out pictures that cannot be read, and count them.")
-    n_images: int = _flag(1000, "Pictures for structure, heads and the sweep's accuracy: a seeded random sample.")
-    max_eval_samples: int | None = _flag(None, "Pictures for accuracy and fragility; the whole split where left out.")
-    n_permutations: int = _flag(16, "Permutations of RPI, each shared by all pictures.")
-    alpha_images: int = _flag(256, "Pictures of the alpha sweep's SSDT, a subset of the sample.")
+    output_dir: str | None = flag(None, "Run folder for the results; the model's own where it is a run folder.")
+    model_label: str | None = flag(None, "Name of the model in results; that of its run where left out.")
+    dataset_name: str | None = flag(None, "Hub id, local folder or 'scenes'; that of the run where left out.")
+    split: str = flag("test", "Split to measure on.")
+    image_column_name: str | None = flag(None, "Column of the pictures; found from the features where left out.")
+    label_column_name: str | None = flag(None, "Column of the classes; found from the features where left out.")
+    skip_bad_images: bool = flag(False, "Leave out pictures that cannot be read, and count them.")
+    n_images: int = flag(1000, "Pictures for structure, heads and the sweep's accuracy: a seeded random sample.")
+    max_eval_samples: int | None = flag(None, "Pictures for accuracy and fragility; the whole split where left out.")
+    n_permutations: int = flag(16, "Permutations of RPI, each shared by all pictures.")
+    alpha_images: int = flag(256, "Pictures of the alpha sweep's SSDT, a subset of the sample.")
     alphas: list[float] = field(
         default_factory=lambda: [round(0.1 * tenth, 1) for tenth in range(11)],
         metadata={"help": "Factors on a learned or sinusoidal encoding, for the sweep."},
@@ -41,9 +37,9 @@ class AnalyzeArguments:
         default_factory=lambda: ["jpeg_q5", "blur_s2.5_k5"],
         metadata={"help": "Shifts such as jpeg_q5 or blur_s2.5_k5."},
     )
-    batch_size: int = _flag(128, "Pictures a forward pass.")
-    device: str = _flag("auto", "Where to run: auto, cpu, cuda, mps.")
-    seed: int = _flag(0, "Seed of sample, permutations and bootstrap.")
+    batch_size: int = flag(128, "Pictures a forward pass.")
+    device: str = flag("auto", "Where to run: auto, cpu, cuda, mps.")
+    seed: int = flag(0, "Seed of sample, permutations and bootstrap.")
 
     def __post_init__(self) -> None:
         for name in ("n_images", "n_permutations", "alpha_images", "batch_size", "max_eval_samples"):
@@ -139,22 +135,18 @@ def _load_model(path: str, device: str) -> tuple[Any, Any]:
 def _load_sample(args: AnalyzeArguments, dataset_name: str, processor: Any) -> "Sample":
     """Decode the split once, at the size and with the normalisation of the model's processor."""
     from hf_vitgeo.analysis.samples import Sample
-    from hf_vitgeo.data import datasets, scenes
+    from hf_vitgeo.data.loading import load_arrays
 
-    size = processor.size["height"]
-    if dataset_name == "scenes":
-        table = scenes.load(args.split, size, args.max_eval_samples)
-    else:
-        table = datasets.load_image_dataset(
-            dataset_name,
-            args.split,
-            image_column=args.image_column_name,
-            label_column=args.label_column_name,
-            skip_bad_images=args.skip_bad_images,
-            max_samples=args.max_eval_samples,
-            seed=args.seed,
-        )
-    images, labels = datasets.to_uint8(table, size)
+    images, labels, _ = load_arrays(
+        dataset_name,
+        args.split,
+        processor.size["height"],
+        args.image_column_name,
+        args.label_column_name,
+        args.skip_bad_images,
+        args.max_eval_samples,
+        args.seed,
+    )
     return Sample(
         images,
         labels,

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hf_vitgeo.commands import analyze, train_supervised
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments, parse
+from hf_vitgeo.training.arguments import SupervisedArguments, flag, parse
 
 #: The conditions of paper A, by the name of the model. The learned table starts at N(0, 1), as in the paper's code:
 #: at 0.02 it stays invisible to SSDT for many epochs.
@@ -49,8 +49,8 @@ ANALYSIS: dict[str, Any] = {"alpha_images": 128}
 class DemoArguments:
     """Arguments of `scripts/demo.py`."""
 
-    output_dir: str = field(default="runs/demo", metadata={"help": "Where the runs and the report go."})
-    seed: int = field(default=0, metadata={"help": "Seed of weights, order and permutations, not of the scenes."})
+    output_dir: str = flag("runs/demo", "Where the runs and the report go.")
+    seed: int = flag(0, "Seed of weights, order and permutations, not of the scenes.")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -50,20 +50,18 @@ def load_split(args: SupervisedArguments, split: str, size: int, max_samples: in
     Returns:
         The pictures, labels and class names.
     """
-    from hf_vitgeo.data import datasets, scenes
+    from hf_vitgeo.data.loading import load_arrays
     from hf_vitgeo.training.supervised import ImageSplit
 
-    if args.dataset_name == "scenes":
-        table = scenes.load(split, size, max_samples)
-    else:
-        table = datasets.load_image_dataset(
+    return ImageSplit(
+        *load_arrays(
             args.dataset_name,
             split,
-            image_column=args.image_column_name,
-            label_column=args.label_column_name,
-            skip_bad_images=args.skip_bad_images,
-            max_samples=max_samples,
-            seed=args.seed,
+            size,
+            args.image_column_name,
+            args.label_column_name,
+            args.skip_bad_images,
+            max_samples,
+            args.seed,
         )
-    images, labels = datasets.to_uint8(table, size)
-    return ImageSplit(images, labels, tuple(datasets.class_names(table)))
+    )

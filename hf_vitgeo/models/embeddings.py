@@ -23,13 +23,17 @@ class ViTGeoPatchEmbeddings(nn.Module):
             config.num_channels, config.hidden_size, kernel_size=self.patch_size, stride=self.patch_size
         )
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """(B, C, height, width) -> (B, N, D)."""
+    def check_pixels(self, pixel_values: torch.Tensor) -> None:
+        """Refuse what is no batch of pictures with the model's channels."""
         if pixel_values.ndim != 4 or pixel_values.shape[1] != self.num_channels:
             raise ValueError(
                 f"pixel_values has shape {tuple(pixel_values.shape)}; allowed is "
                 f"(batch, {self.num_channels}, height, width)"
             )
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """(B, C, height, width) -> (B, N, D)."""
+        self.check_pixels(pixel_values)
         # (B, C, height, width) -> (B, D, h, w) -> (B, N, D)
         return self.projection(pixel_values).flatten(2).transpose(1, 2)
 
@@ -55,6 +59,7 @@ class ViTGeoEmbeddings(nn.Module):
 
     def grid_of(self, pixel_values: torch.Tensor, interpolate_pos_encoding: bool) -> tuple[int, int]:
         """The grid of pictures; another size than the trained one must be asked for."""
+        self.patch_embeddings.check_pixels(pixel_values)
         height, width = pixel_values.shape[-2:]
         (trained_height, trained_width) = as_pair(self.config.image_size)
         (patch_height, patch_width) = self.patch_embeddings.patch_size

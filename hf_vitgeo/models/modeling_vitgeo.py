@@ -127,8 +127,6 @@ class ViTGeoModel(ViTGeoPreTrainedModel):
         """
         if position_scale is not None:
             check_position_scale(self.config.position_encoding, position_scale)
-        if pixel_values.ndim != 4:
-            raise ValueError(f"pixel_values has shape {tuple(pixel_values.shape)}; allowed is (batch, channels, h, w)")
         grid_size = self.embeddings.grid_of(pixel_values, interpolate_pos_encoding)
         pixel_values = pixel_values.to(self.embeddings.patch_embeddings.projection.weight.dtype)
         hidden_states = self.embeddings(pixel_values, grid_size, token_permutation, position_scale)

@@ -25,7 +25,8 @@ MODEL_FIELDS = (
 )
 
 
-def _flag(default: Any, text: str) -> Any:
+def flag(default: Any, text: str) -> Any:
+    """A field of a dataclass of arguments, with what `--help` says of it."""
     return field(default=default, metadata={"help": text})
 
 
@@ -33,56 +34,54 @@ def _flag(default: Any, text: str) -> Any:
 class SupervisedArguments:
     """Arguments of `scripts/train_supervised.py`. The optimisation defaults are paper B's choices in PROTOCOLS B.3."""
 
-    output_dir: str = _flag("runs/supervised", "Run folder: arguments, log, results and checkpoint.")
-    model_label: str | None = _flag(None, "Name of the model in results; position encoding (+rpt) where left out.")
+    output_dir: str = flag("runs/supervised", "Run folder: arguments, log, results and checkpoint.")
+    model_label: str | None = flag(None, "Name of the model in results; position encoding (+rpt) where left out.")
 
-    dataset_name: str = _flag("scenes", "Hub id, local folder, or 'scenes' for the rendered data set.")
-    train_split: str = _flag("train", "Split to train on.")
-    eval_split: str = _flag("test", "Split to evaluate on.")
-    image_column_name: str | None = _flag(None, "Column of the pictures; found from the features where left out.")
-    label_column_name: str | None = _flag(None, "Column of the classes; found from the features where left out.")
-    max_train_samples: int | None = _flag(None, "Train on a seeded random subset of this size.")
-    max_eval_samples: int | None = _flag(None, "Evaluate on a seeded random subset of this size.")
-    skip_bad_images: bool = _flag(False, "Leave out pictures that cannot be read, and count them.")
-    random_crop: bool | None = _flag(None, "Shift training pictures at random; left out: yes, but for scenes.")
-    horizontal_flip: bool | None = _flag(None, "Mirror training pictures at random; left out: yes, but for scenes.")
-    normalization: Literal["half", "imagenet", "scenes"] | None = _flag(
+    dataset_name: str = flag("scenes", "Hub id, local folder, or 'scenes' for the rendered data set.")
+    train_split: str = flag("train", "Split to train on.")
+    eval_split: str = flag("test", "Split to evaluate on.")
+    image_column_name: str | None = flag(None, "Column of the pictures; found from the features where left out.")
+    label_column_name: str | None = flag(None, "Column of the classes; found from the features where left out.")
+    max_train_samples: int | None = flag(None, "Train on a seeded random subset of this size.")
+    max_eval_samples: int | None = flag(None, "Evaluate on a seeded random subset of this size.")
+    skip_bad_images: bool = flag(False, "Leave out pictures that cannot be read, and count them.")
+    random_crop: bool | None = flag(None, "Shift training pictures at random; left out: yes, but for scenes.")
+    horizontal_flip: bool | None = flag(None, "Mirror training pictures at random; left out: yes, but for scenes.")
+    normalization: Literal["half", "imagenet", "scenes"] | None = flag(
         None, "Mean and standard deviation of the pictures; left out: 'scenes' for those, 'half' for others."
     )
 
-    preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] = _flag(
+    preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] = flag(
         "vit_compact_paper_b", "Model to start from; the flags below change it."
     )
-    hidden_size: int | None = _flag(None, "Width of the residual stream.")
-    num_hidden_layers: int | None = _flag(None, "Number of blocks.")
-    num_attention_heads: int | None = _flag(None, "Heads of each attention.")
-    intermediate_size: int | None = _flag(None, "Width inside the MLP.")
-    image_size: int | None = _flag(None, "Side of the pictures in pixels.")
-    patch_size: int | None = _flag(None, "Side of a patch in pixels.")
-    position_encoding: Literal["none", "learned", "sinusoidal", "rope"] | None = _flag(
-        None, "How position is encoded."
-    )
-    position_init_std: float | None = _flag(None, "Standard deviation of the initial learned table (paper A: 1.0).")
-    initializer_range: float | None = _flag(None, "Standard deviation of the initial weights.")
-    permute_tokens_in_training: bool | None = _flag(None, "Paper A's RPT: shuffle patch tokens at each training step.")
-    attention_probs_function: Literal["softmax", "entmax15"] | None = _flag(None, "What makes attention weights.")
-    num_register_tokens: int | None = _flag(None, "Register tokens.")
-    pooling: Literal["cls", "mean"] | None = _flag(None, "What is classified: [CLS] or the mean of the patches.")
-    drop_path_rate: float | None = _flag(None, "Largest rate of stochastic depth.")
+    hidden_size: int | None = flag(None, "Width of the residual stream.")
+    num_hidden_layers: int | None = flag(None, "Number of blocks.")
+    num_attention_heads: int | None = flag(None, "Heads of each attention.")
+    intermediate_size: int | None = flag(None, "Width inside the MLP.")
+    image_size: int | None = flag(None, "Side of the pictures in pixels.")
+    patch_size: int | None = flag(None, "Side of a patch in pixels.")
+    position_encoding: Literal["none", "learned", "sinusoidal", "rope"] | None = flag(None, "How position is encoded.")
+    position_init_std: float | None = flag(None, "Standard deviation of the initial learned table (paper A: 1.0).")
+    initializer_range: float | None = flag(None, "Standard deviation of the initial weights.")
+    permute_tokens_in_training: bool | None = flag(None, "Paper A's RPT: shuffle patch tokens at each training step.")
+    attention_probs_function: Literal["softmax", "entmax15"] | None = flag(None, "What makes attention weights.")
+    num_register_tokens: int | None = flag(None, "Register tokens.")
+    pooling: Literal["cls", "mean"] | None = flag(None, "What is classified: [CLS] or the mean of the patches.")
+    drop_path_rate: float | None = flag(None, "Largest rate of stochastic depth.")
 
-    per_device_train_batch_size: int = _flag(128, "Pictures a step on each process.")
-    per_device_eval_batch_size: int = _flag(256, "Pictures a step in evaluation.")
-    num_train_epochs: int = _flag(200, "Passes over the training set.")
-    max_train_steps: int | None = _flag(None, "Optimiser steps; wins over the epochs.")
-    learning_rate: float = _flag(1e-3, "Largest learning rate.")
-    num_warmup_epochs: float = _flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
-    weight_decay: float = _flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
-    label_smoothing: float = _flag(0.0, "Share of the target spread over all classes.")
-    max_grad_norm: float = _flag(1.0, "Clip the gradient's norm to this.")
-    mixed_precision: Literal["no", "bf16", "fp16"] = _flag("no", "Precision of the forward pass.")
-    dataloader_num_workers: int = _flag(0, "Processes that prepare pictures.")
-    eval_every_epochs: int = _flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
-    seed: int = _flag(0, "Seed of weights, order, augmentation and permutations.")
+    per_device_train_batch_size: int = flag(128, "Pictures a step on each process.")
+    per_device_eval_batch_size: int = flag(256, "Pictures a step in evaluation.")
+    num_train_epochs: int = flag(200, "Passes over the training set.")
+    max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs.")
+    learning_rate: float = flag(1e-3, "Largest learning rate.")
+    num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
+    weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
+    label_smoothing: float = flag(0.0, "Share of the target spread over all classes.")
+    max_grad_norm: float = flag(1.0, "Clip the gradient's norm to this.")
+    mixed_precision: Literal["no", "bf16", "fp16"] = flag("no", "Precision of the forward pass.")
+    dataloader_num_workers: int = flag(0, "Processes that prepare pictures.")
+    eval_every_epochs: int = flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
+    seed: int = flag(0, "Seed of weights, order, augmentation and permutations.")
 
     def __post_init__(self) -> None:
         positive = (

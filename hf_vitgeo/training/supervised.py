@@ -17,6 +17,7 @@ from transformers import ViTImageProcessor
 from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
 from hf_vitgeo.data.transforms import NORMALIZATION, eval_transform, train_transform
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
+from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine
@@ -75,7 +76,7 @@ def train(args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSpli
     set_seed(args.seed)
     model = ViTGeoForImageClassification(config)
     optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate)
-    train_loader, eval_loader, sampler = _loaders(args, config, train_data, eval_data)
+    train_loader, eval_loader, sampler = _loaders(args, train_data, eval_data)
     model, optimizer, train_loader, eval_loader = accelerator.prepare(model, optimizer, train_loader, eval_loader)
     if len(train_loader) == 0:
         raise ValueError(
@@ -110,7 +111,7 @@ def train(args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSpli
 
 
 def _loaders(
-    args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSplit, eval_data: ImageSplit
+    args: SupervisedArguments, train_data: ImageSplit, eval_data: ImageSplit
 ) -> tuple[DataLoader, DataLoader, EpochSampler]:
     mean, std = NORMALIZATION[str(args.normalization)]
     size = train_data.images.shape[1]
@@ -217,9 +218,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: Any) -> float:
 
 def _save(model: ViTGeoForImageClassification, run: RunDir, args: SupervisedArguments) -> None:
     """Write the model with its code and the processor that prepares pictures as the evaluation did."""
-    height, width = (
-        (model.config.image_size,) * 2 if isinstance(model.config.image_size, int) else model.config.image_size
-    )
+    height, width = as_pair(model.config.image_size)
     mean, std = NORMALIZATION[str(args.normalization)]
     processor = ViTImageProcessor(
         size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), resample=2

@@ -184,6 +184,8 @@ def test_pictures_that_are_not_square(tiny_model, encoding):
 def test_wrong_pixel_shapes_are_refused(tiny_model):
     with pytest.raises(ValueError, match=r"\(3, 32, 32\)"):
         tiny_model()(torch.zeros(3, 32, 32))
+    with pytest.raises(ValueError, match=r"\(32,\)"):
+        tiny_model()(torch.zeros(32))
     with pytest.raises(ValueError, match=r"\(1, 1, 32, 32\).*3"):
         tiny_model()(torch.zeros(1, 1, 32, 32))
 
