@@ -1,10 +1,13 @@
 """A run folder: the files that one stage of the work hands to the next.
 
-    args.json      every resolved argument, the recipe, library versions, the commit
+    args.json      every resolved argument of training, the recipe, library versions, the commit
     log.jsonl      one line a training event
     results.json   one flat list of records (the schema below)
+    analysis.json  the arguments of the last analysis
     arrays/*.npz   what is too large for JSON: maps, predictions
-    checkpoint/    what `from_pretrained` reads
+    checkpoint/    what `from_pretrained` reads: the weights at the end of training
+    best/          likewise, at the best evaluation
+    checkpoints/   what a killed run resumes from
 
 Plots, tables, the report and the cards read these files and never a model. Nothing here imports torch.
 """
@@ -12,6 +15,7 @@ Plots, tables, the report and the cards read these files and never a model. Noth
 import json
 import math
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +46,9 @@ KEY_FIELDS = (
 #: a mean), or "interval95" (`low`, `high`).
 VALUE_FIELDS = ("value", "spread", "n_images", "reason")
 FIELDS = KEY_FIELDS + VALUE_FIELDS
+
+#: Everything that a run writes into its folder. What else lies there is the user's and is never touched.
+_CONTENT = ("args.json", "log.jsonl", "results.json", "analysis.json", "arrays", "checkpoint", "best", "checkpoints")
 
 _VERSIONS_OF = ("hf-vitgeo", "torch", "torchvision", "transformers", "datasets", "accelerate", "evaluate", "numpy")
 
@@ -191,10 +198,51 @@ class RunDir:
         """Where the model is, in the form that `from_pretrained` reads."""
         return self.path / "checkpoint"
 
-    def write_args(self, arguments: Mapping[str, Any]) -> None:
-        """Write `args.json`: the arguments, library versions, the commit and the time."""
+    def in_use(self) -> list[str]:
+        """Names of the files and folders of a run that are there already."""
+        return [name for name in _CONTENT if (self.path / name).exists()]
+
+    def start_over(self) -> None:
+        """Remove what an earlier run left, so that no number of it can be taken for one of the next."""
+        for name in self.in_use():
+            path = self.path / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def refuse_if_used(self, overwrite: bool, resume: bool) -> None:
+        """Refuse a folder that holds a run: nothing of one is ever lost or mixed with another in silence.
+
+        Args:
+            overwrite: the user wants it removed.
+            resume: the user wants to go on with it. A run that was killed before its first checkpoint left a log and
+                no weights; it begins anew.
+
+        Raises:
+            ValueError: naming the folder, what is in it and what to do.
+        """
+        used = self.in_use()
+        if not used or overwrite or (resume and ("checkpoints" in used or "checkpoint" not in used)):
+            return
+        raise ValueError(
+            f"--output_dir {self.path} holds a run ({', '.join(used)}); name another folder, go on with "
+            "--resume_from_checkpoint auto, or remove it with --overwrite_output_dir"
+        )
+
+    def rewind(self, step: int, epoch: int) -> None:
+        """Forget what was logged and measured after a checkpoint, which a resumed run does again.
+
+        Args:
+            step: steps that the checkpoint has done.
+            epoch: the epoch that it is in.
+        """
+        lines = [json.dumps(event) for event in self.events() if event["epoch"] < epoch]
+        write_atomically(self.path / "log.jsonl", "".join(f"{line}\n" for line in lines))
+        kept = [row for row in self.results() if row["step"] is None or row["step"] <= step]
+        self._write_results(kept)
+
+    def write_args(self, arguments: Mapping[str, Any], name: str = "args.json") -> None:
+        """Write `args.json`, or `analysis.json`: the arguments, library versions, the commit and the time."""
         content = {**plain(arguments), "environment": environment()}
-        write_atomically(self.path / "args.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+        write_atomically(self.path / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
     def args(self) -> dict[str, Any]:
         """Read `args.json`; an empty dict where there is none."""
@@ -225,9 +273,12 @@ class RunDir:
             ValueError: for a record outside the schema; the file stays as it was.
         """
         merged = merge_records(self.results(), records)
-        lines = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in merged)
-        write_atomically(self.path / "results.json", f"[\n{lines}\n]\n" if merged else "[]\n")
+        self._write_results(merged)
         return merged
+
+    def _write_results(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        lines = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in rows)
+        write_atomically(self.path / "results.json", f"[\n{lines}\n]\n" if rows else "[]\n")
 
     def results(self) -> list[dict[str, Any]]:
         """Read `results.json`; an empty list where there is none."""

@@ -9,22 +9,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hf_vitgeo"
-EVERYTHING = {"models", "data", "training", "metrics", "analysis", "reporting", "runs", "version", "commands"}
+EVERYTHING = {*"recipes models data training metrics analysis reporting runs version commands".split()}
 # folder or module -> what it may import of the package beside itself
 ARROWS = {
     "models": set(),
     "metrics": set(),
     "runs": set(),
+    "recipes": set(),
     "version": set(),
     "cli": {"version"},
     "data": set(),
-    "training": {"models", "data", "runs"},
+    "training": {"models", "data", "runs", "recipes"},
     "analysis": {"models", "data", "metrics", "runs"},
     "reporting": {"runs"},
     "commands": EVERYTHING,
     "__init__": {"version"},
 }
-WITHOUT_TORCH = ("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.training.arguments")
+WITHOUT_TORCH = ("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.training.arguments", "hf_vitgeo.recipes")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -92,3 +92,8 @@ def test_args_say_where_a_run_comes_from(tmp_path):
     run = RunDir(tmp_path)
     run.write_args({"seed": 3, "path": tmp_path})
     assert run.args()["seed"] == 3 and run.args()["environment"]["versions"]["transformers"]
+
+
+def test_run_dir_is_not_made_by_reading(tmp_path):
+    run = RunDir(tmp_path / "nothing")
+    assert run.args() == {} and run.results() == [] and run.events() == [] and not run.path.exists()

@@ -1,6 +1,6 @@
 """Every measure of one model on one sample, as records: what `scripts/analyze.py` writes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -23,6 +23,7 @@ def measure(
     shifts: Sequence[str],
     seed: int,
     label: str,
+    no_accuracy: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measure structure, heads, the alpha sweep and fragility.
 
@@ -36,6 +37,8 @@ def measure(
         shifts: names that `parse_shift` knows.
         seed: of sample, permutations and bootstrap.
         label: of the progress bar.
+        no_accuracy: why accuracy and fragility have no meaning here, such as labels of other classes; None where
+            they have.
 
     Returns:
         Records without `model`, `seed` and `step`.
@@ -60,7 +63,9 @@ def measure(
         few = chosen.subset(alpha_images, seed)
         sweep = alpha_records(model, few, swept, n_permutations, seed, bar.update)
     records = [*_on(structure, chosen), *_on(sweep, few)]
-    if classifier:
+    if classifier and no_accuracy:
+        records += _on(_without_accuracy(operations, no_accuracy), sample)
+    elif classifier:
         shifted = {name: sample.shifted(operation) for name, operation in operations.items()}
         classes = model.config.num_labels
         records += _on(robustness_records(model, sample, shifted, classes, seed=seed), sample)
@@ -70,6 +75,14 @@ def measure(
         for alpha in swept:
             records += _on(robustness_records(model, chosen, jpeg, classes, alpha, seed), chosen)
     return records
+
+
+def _without_accuracy(shifts: Iterable[str], reason: str) -> list[dict[str, Any]]:
+    """The records of robustness with a reason in place of each value."""
+    rows: list[dict[str, Any]] = [{"metric": "accuracy", "shift": None}]
+    for name in shifts:
+        rows += [{"metric": metric, "shift": name} for metric in ("accuracy", "fragility")]
+    return [{**row, "value": None, "reason": reason} for row in rows]
 
 
 def _on(rows: list[dict[str, Any]], sample: Sample) -> list[dict[str, Any]]:

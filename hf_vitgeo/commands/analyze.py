@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_vitgeo.runs import RunDir
+from hf_vitgeo.data.shifts import parse_shift
+from hf_vitgeo.runs import RunDir, check_record
 from hf_vitgeo.training.arguments import flag, parse
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class AnalyzeArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}; allowed is a whole number of at least 1")
+        for name in self.shifts:
+            parse_shift(name)
         if any(alpha < 0 for alpha in self.alphas):
             raise ValueError(f"--alphas are {self.alphas}; allowed are numbers of at least 0")
 
@@ -60,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     if words and not words[0].startswith("-"):
         words.insert(0, "--model")
     args = parse(AnalyzeArguments, words, __doc__, "analyze.py")
-    target = run(args)
+    records = run(args)
     from hf_vitgeo.reporting.verdicts import verdict
 
-    rows = [row for row in target.results() if row["model"] == label_of(args)]
-    print(verdict(rows).text)
-    print(f"results in {target.path / 'results.json'}; a report: python scripts/report.py {target.path}")
+    folder = args.output_dir or args.model
+    print(verdict(records).text)
+    print(f"results in {Path(folder) / 'results.json'}; a report: python scripts/report.py {folder}")
 
 
 def label_of(args: AnalyzeArguments) -> str:
@@ -73,29 +76,32 @@ def label_of(args: AnalyzeArguments) -> str:
     return args.model_label or RunDir(args.model).args().get("model") or Path(args.model).name
 
 
-def run(args: AnalyzeArguments) -> RunDir:
-    """Measure with parsed arguments.
+def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
+    """Measure with parsed arguments and add the results to a run folder.
 
     Args:
         args: see `AnalyzeArguments`.
 
     Returns:
-        The run folder that holds the results.
+        The records of this measurement.
 
     Raises:
-        ValueError: when no data set is named, or the output folder is needed and missing.
+        SystemExit: with one line, for what cannot be measured: no data set named, no folder for the results, a model
+            or data that cannot be read.
     """
     source = RunDir(args.model)
     trained = source.args()
     is_run = source.checkpoint.is_dir()
     if not is_run and args.output_dir is None:
-        raise ValueError(f"{args.model} is no run folder; name one for the results with --output_dir")
+        raise SystemExit(f"analyze.py: {args.model} is no run folder; name one for the results with --output_dir")
     dataset_name = args.dataset_name or trained.get("dataset_name")
     if dataset_name is None:
-        raise ValueError("--dataset_name is missing, and the model has no run that names one")
-    target = RunDir(args.output_dir or args.model)
-    model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
-    sample = _load_sample(args, dataset_name, processor)
+        raise SystemExit("analyze.py: --dataset_name is missing, and the model has no run that names one")
+    try:
+        model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
+        sample, no_accuracy = _load_sample(args, dataset_name, model, processor)
+    except (ValueError, OSError, MemoryError) as error:
+        raise SystemExit(f"analyze.py: {error}") from error
     from hf_vitgeo.analysis.measure import measure
 
     records = measure(
@@ -108,13 +114,17 @@ def run(args: AnalyzeArguments) -> RunDir:
         shifts=args.shifts,
         seed=args.seed,
         label=label_of(args),
+        no_accuracy=no_accuracy,
     )
     # The seed of a result is that of training: seeds of models are what intervals are over.
     common = {"model": label_of(args), "seed": trained.get("seed"), "step": trained.get("steps")}
-    target.append_results([{**common, **row} for row in records])
+    records = [check_record({**common, **row}) for row in records]
+    target = RunDir(args.output_dir or args.model)
+    target.append_results(records)
+    target.write_args({**vars(args), "dataset_name": dataset_name}, "analysis.json")
     if not target.args():
-        target.write_args({"model": label_of(args), "analysis": vars(args), "model_config": model.config.to_dict()})
-    return target
+        target.write_args({"model": label_of(args), "model_config": model.config.to_dict()})
+    return records
 
 
 def _load_model(path: str, device: str) -> tuple[Any, Any]:
@@ -132,27 +142,58 @@ def _load_model(path: str, device: str) -> tuple[Any, Any]:
     return model.to(device).eval(), AutoImageProcessor.from_pretrained(path)
 
 
-def _load_sample(args: AnalyzeArguments, dataset_name: str, processor: Any) -> "Sample":
-    """Decode the split once, at the size and with the normalisation of the model's processor."""
-    from hf_vitgeo.analysis.samples import Sample
-    from hf_vitgeo.data.loading import load_arrays
+def _load_sample(args: AnalyzeArguments, dataset_name: str, model: Any, processor: Any) -> "tuple[Sample, str | None]":
+    """Decode the split once, as the model's processor asks for; and why accuracy has no meaning, or None."""
+    from hf_vitgeo.analysis.samples import Sample, label_map
+    from hf_vitgeo.data.loading import load_arrays, name_in_results
 
-    images, labels, _ = load_arrays(
+    images, labels, class_names = load_arrays(
         dataset_name,
         args.split,
-        processor.size["height"],
-        args.image_column_name,
-        args.label_column_name,
-        args.skip_bad_images,
-        args.max_eval_samples,
-        args.seed,
+        picture_size(model.config, processor),
+        image_column=args.image_column_name,
+        label_column=args.label_column_name,
+        skip_bad_images=args.skip_bad_images,
+        max_samples=args.max_eval_samples,
+        seed=args.seed,
     )
-    return Sample(
+    outputs = label_map(class_names, model.config.id2label)
+    no_accuracy = None
+    if outputs is None:
+        no_accuracy = f"{dataset_name} has classes that are none of the model's, such as {class_names[0]!r}"
+    sample = Sample(
         images,
-        labels,
-        Path(dataset_name).name if Path(dataset_name).exists() else dataset_name,
+        labels if outputs is None else outputs[labels],
+        name_in_results(dataset_name),
         args.split,
         tuple(processor.image_mean),
         tuple(processor.image_std),
         args.batch_size,
     )
+    return sample, no_accuracy
+
+
+def picture_size(config: Any, processor: Any) -> tuple[int, int]:
+    """Height and width that enter the model, in pixels.
+
+    Pictures are resized to it without keeping their aspect ratio and without a crop, as in paper A.
+
+    Args:
+        config: the model's configuration.
+        processor: its image processor.
+
+    Returns:
+        What the processor's last step gives: its crop, or its resize where that fixes both sides; otherwise (a resize
+        of the shorter side alone) what the configuration says.
+
+    Raises:
+        ValueError: where none of them names a size.
+    """
+    crop = processor.crop_size if getattr(processor, "do_center_crop", False) else None
+    for size in (crop, processor.size):
+        if size and size.get("height") and size.get("width"):
+            return int(size["height"]), int(size["width"])
+    size = getattr(config, "image_size", None)
+    if size is None:
+        raise ValueError("neither the image processor nor the configuration names the height and width of a picture")
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))

@@ -86,13 +86,22 @@ def run(args: DemoArguments) -> Path:
         The report's path. The folder also has `results.json` with the records of all models, and figures.
     """
     root = RunDir(args.output_dir)
+    root.start_over()
     for number, (name, condition) in enumerate(CONDITIONS.items(), start=1):
         print(f"[{number}/{len(CONDITIONS)}] {name}", flush=True)
         folder = str(root.path / name)
         train_supervised.run(
-            SupervisedArguments(output_dir=folder, model_label=name, seed=args.seed, **MODEL, **BUDGET, **condition)
+            SupervisedArguments(
+                output_dir=folder,
+                overwrite_output_dir=True,
+                model_label=name,
+                seed=args.seed,
+                **MODEL,
+                **BUDGET,
+                **condition,
+            )
         )
-        root.append_results(analyze.run(analyze.AnalyzeArguments(model=folder, seed=args.seed, **ANALYSIS)).results())
+        root.append_results(analyze.run(analyze.AnalyzeArguments(model=folder, seed=args.seed, **ANALYSIS)))
     root.write_args({"models": list(CONDITIONS), "seed": args.seed})
     from hf_vitgeo.reporting.report import build_report
 

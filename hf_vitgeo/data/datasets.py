@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from hf_vitgeo.data.images import load_rgb, resize
+from hf_vitgeo.data.sources import open_split
 
 if TYPE_CHECKING:
     import datasets
@@ -31,6 +31,9 @@ LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "cls")
 
 #: Bare numbers from here on are identifiers or measurements, not labels: a model would need an output for each.
 MAX_UNNAMED_CLASSES = 1_000_000
+
+#: `to_uint8` refuses to hold more than this in memory: all of ImageNet at 224 pixels would be 180 GiB.
+MAX_BYTES_IN_MEMORY = 8 * 2**30
 
 
 def load_image_dataset(
@@ -77,11 +80,11 @@ def load_image_dataset(
     if max_samples is not None and max_samples < 1:
         raise ValueError(f"max_samples must be at least 1, not {max_samples}")
     origin = f"{name_or_path}, split {split!r}"
-    table = _load_split(name_or_path, split)
+    table = open_split(name_or_path, split)
     if len(table) == 0:
         raise ValueError(f"{origin} is empty")
 
-    image_column, label_column = _find_columns(table.features, image_column, label_column, origin)
+    image_column, label_column = find_columns(table.features, image_column, label_column, origin)
     table = table.select_columns([image_column, label_column])
     table = table.rename_columns({image_column: "image", label_column: "label"})
     labels, names = _check_labels(table.data.column("label"), table.features["label"], origin)
@@ -96,18 +99,6 @@ def load_image_dataset(
     return table.with_transform(partial(_decode_batch, origin=origin))
 
 
-def num_classes(dataset: "datasets.Dataset") -> int:
-    """Number of classes that the labels of a data set can name, whether or not each of them occurs.
-
-    Args:
-        dataset: what `load_image_dataset` gives, or any data set whose "label" column is a ClassLabel.
-
-    Returns:
-        The number of classes.
-    """
-    return len(class_names(dataset))
-
-
 def class_names(dataset: "datasets.Dataset") -> list[str]:
     """Names of the classes, by label.
 
@@ -120,79 +111,58 @@ def class_names(dataset: "datasets.Dataset") -> list[str]:
     return list(dataset.features["label"].names)
 
 
-def to_uint8(dataset: "datasets.Dataset", size: int) -> tuple[np.ndarray, np.ndarray]:
+def to_uint8(dataset: "datasets.Dataset", size: int | tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Decode and resize a whole data set once, into memory: for small pictures that are read many times.
 
     Args:
         dataset: what `load_image_dataset` gives, or any data set with an "image" column of type Image and a "label"
             column of integers.
-        size: side of the pictures in pixels. The aspect ratio is not kept, as in `images.resize`.
+        size: side of the pictures in pixels, or (height, width). The aspect ratio is not kept, as in `images.resize`.
 
     Returns:
-        The pictures as uint8 of shape (N, size, size, 3), and the labels as int64 of shape (N,).
+        The pictures as uint8 of shape (N, height, width, 3), and the labels as int64 of shape (N,).
 
     Raises:
         ValueError: for a picture that cannot be read; it names the row.
+        MemoryError: for more than `MAX_BYTES_IN_MEMORY`.
     """
-    pictures = np.empty((len(dataset), size, size, 3), np.uint8)
+    height, width = (size, size) if isinstance(size, int) else size
+    needed = bytes_in_memory(len(dataset), (height, width))
+    if needed > MAX_BYTES_IN_MEMORY:
+        raise MemoryError(
+            f"{len(dataset)} pictures of {height}x{width} pixels take {needed / 2**30:.0f} GiB; at most "
+            f"{MAX_BYTES_IN_MEMORY / 2**30:.0f} GiB are decoded into memory: use fewer (max_samples)"
+        )
+    pictures = np.empty((len(dataset), height, width, 3), np.uint8)
     labels = np.empty(len(dataset), np.int64)
     for index, (row, cell, label) in enumerate(_encoded_rows(dataset, "decode")):
-        pictures[index] = np.asarray(resize(_decode(cell, row, "data set"), size, size))
+        pictures[index] = np.asarray(resize(_decode(cell, row, "data set"), height, width))
         labels[index] = label
     return pictures, labels
 
 
-def _load_split(name_or_path: str | os.PathLike, split: str) -> "datasets.Dataset":
-    path = Path(name_or_path).expanduser()
-    is_local = isinstance(name_or_path, os.PathLike) or str(name_or_path).startswith((".", "/", "~")) or path.exists()
-    if not is_local:
-        try:
-            return _fetch_split(str(name_or_path), split, str(name_or_path))
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{name_or_path!r} is no folder on this machine, is not in the cache of Hub data sets, and the Hub is "
-                "out of reach. Give a local folder, or load it once with a network and HF_HUB_OFFLINE unset"
-            ) from error
-    if not path.exists():
-        raise FileNotFoundError(f"data set folder {str(name_or_path)!r} does not exist")
-    if not path.is_dir():
-        raise NotADirectoryError(f"data set {str(name_or_path)!r} is a file: give the folder that holds the data")
-    if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
-        return _saved_split(path, split)
-    # Absolute, because a folder named "parquet" or "csv" would be taken for the reader of that name.
-    return _fetch_split(str(path.resolve()), split, str(name_or_path))
+def bytes_in_memory(count: int, size: tuple[int, int]) -> int:
+    """What `count` decoded RGB pictures of (height, width) take, in bytes."""
+    return count * size[0] * size[1] * 3
 
 
-def _fetch_split(source: str, split: str, name: str) -> "datasets.Dataset":
-    import datasets
-
-    try:
-        return datasets.load_dataset(source, split=split)
-    except ValueError as error:
-        # datasets lists the splits there are, but does not say of which data set.
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _saved_split(path: Path, split: str) -> "datasets.Dataset":
-    """Read what `save_to_disk` wrote: a DatasetDict, or one Dataset that may know which split it is."""
-    import datasets
-
-    try:
-        saved = datasets.load_from_disk(str(path))
-    except IndexError as error:
-        # datasets 5.2 writes a split without rows, but cannot read it again.
-        raise ValueError(f"{path} holds an empty split") from error
-    if isinstance(saved, datasets.Dataset):
-        saved = datasets.DatasetDict({str(saved.split or split): saved})
-    if split not in saved:
-        raise ValueError(f"{path}: no split {split!r}; there are {', '.join(map(repr, saved))}")
-    return saved[split]
-
-
-def _find_columns(
+def find_columns(
     features: "datasets.Features", image_column: str | None, label_column: str | None, origin: str
 ) -> tuple[str, str]:
-    """Names of the columns of pictures and labels: as given, else the only one of the right type or a usual name."""
+    """Names of the columns of pictures and labels.
+
+    Args:
+        features: of the data set.
+        image_column: as given by the user; None finds the only one of the right type, else of a usual name.
+        label_column: likewise.
+        origin: what messages call the data set.
+
+    Returns:
+        Both names.
+
+    Raises:
+        ValueError: for a column that is missing, holds no pictures, or cannot be told from others; it lists them.
+    """
     import datasets
 
     typed_images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
@@ -249,6 +219,27 @@ def _check_labels(column: "pa.ChunkedArray", feature: Any, origin: str) -> tuple
             f"({len(bad)} such rows; -1 often marks a split without labels)"
         )
     return labels, names
+
+
+def check_label(label: Any, num_classes: int, where: str) -> int:
+    """Refuse a label that is missing or names no class.
+
+    Args:
+        label: as it is in the data.
+        num_classes: how many there are.
+        where: what the message calls the row.
+
+    Returns:
+        The label.
+
+    Raises:
+        ValueError: naming row and label.
+    """
+    if label is None:
+        raise ValueError(f"{where} has no label (None)")
+    if not 0 <= label < num_classes:
+        raise ValueError(f"{where} has the label {label}, outside 0..{num_classes - 1} (-1 often marks test data)")
+    return int(label)
 
 
 def _leave_out_bad_rows(table: "datasets.Dataset", origin: str) -> "datasets.Dataset":

@@ -5,7 +5,7 @@ same picture in the same way.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,72 +13,162 @@ from PIL import Image
 from torch.utils.data import Dataset, Sampler
 
 
+class ImageSource(Protocol):
+    """Pictures with labels by number: what a split is to the loop, in memory or decoded when asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]: ...
+
+
+class ArrayImages:
+    """Decoded pictures in memory.
+
+    Args:
+        images: (N, height, width, 3) uint8.
+        labels: (N,) int64.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray):
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.images[index]), int(self.labels[index])
+
+
+class RowImages:
+    """Pictures that are decoded when they are asked for: what does not fit in memory, or is cut from the original.
+
+    Args:
+        table: what `datasets.load_image_dataset` gives.
+    """
+
+    def __init__(self, table: Any):
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        row = self.table[index]
+        return row["image"], int(row["label"])
+
+
 class EpochSampler(Sampler[tuple[int, int]]):
-    """A seeded shuffle for each epoch; yields (epoch, index).
+    """A seeded shuffle for each epoch, in whole batches; yields (epoch, index).
+
+    On several processes, consecutive batches go to consecutive processes: one step of all of them sees the pictures
+    that one process would see with a batch as many times larger.
 
     Args:
         length: number of samples.
         seed: seed of the order.
+        batch_size: samples a batch on each process; what does not fill a batch on all of them is left out.
+        rank: number of this process.
+        world_size: number of processes.
     """
 
-    def __init__(self, length: int, seed: int):
-        self.length, self.seed, self.epoch = length, seed, 0
+    def __init__(self, length: int, seed: int, batch_size: int = 1, rank: int = 0, world_size: int = 1):
+        self.length, self.seed, self.batch_size, self.rank, self.world_size = (
+            length,
+            seed,
+            batch_size,
+            rank,
+            world_size,
+        )
+        self.num_batches = length // (batch_size * world_size)
+        self.set_epoch(0)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration hands out."""
-        self.epoch = epoch
+    def set_epoch(self, epoch: int, skip_batches: int = 0) -> None:
+        """Choose what the next iteration hands out.
+
+        Args:
+            epoch: which shuffle.
+            skip_batches: batches of this process to leave out at the beginning, after a resume.
+        """
+        self.epoch, self.skip_batches = epoch, skip_batches
 
     def __len__(self) -> int:
-        return self.length
+        return (self.num_batches - self.skip_batches) * self.batch_size
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         order = np.random.default_rng((self.seed, self.epoch)).permutation(self.length)
-        return ((self.epoch, int(index)) for index in order)
+        used = order[: self.num_batches * self.world_size * self.batch_size]
+        # (samples,) -> (batches, processes, samples of a batch)
+        mine = used.reshape(self.num_batches, self.world_size, self.batch_size)[self.skip_batches :, self.rank]
+        return ((self.epoch, int(index)) for index in mine.reshape(-1))
 
 
 class TrainingSamples(Dataset):
-    """Pictures in memory with a random transform that is seeded for each of them.
+    """Pictures with a random transform that is seeded for each of them.
 
     Args:
-        images: (N, height, width, 3) uint8.
-        labels: (N,) int64.
+        source: pictures with labels by number.
         transform: PIL image -> (3, height, width) float32 tensor; draws from torch's global generator.
         seed: seed of the augmentation.
     """
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Callable[[Any], torch.Tensor], seed: int):
-        self.images, self.labels, self.transform, self.seed = images, labels, transform, seed
+    def __init__(self, source: ImageSource, transform: Callable[[Any], torch.Tensor], seed: int):
+        self.source, self.transform, self.seed = source, transform, seed
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.source)
 
     def __getitem__(self, key: tuple[int, int]) -> dict[str, Any]:
         epoch, index = key
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_mix(self.seed, epoch, index))
-            pixel_values = self.transform(Image.fromarray(self.images[index]))
-        return {"pixel_values": pixel_values, "labels": int(self.labels[index])}
+        image, label = self.source[index]
+        return training_row(image, label, epoch, index, self.transform, self.seed)
+
+
+def training_row(
+    image: Image.Image, label: int, epoch: int, index: int, transform: Callable[[Any], torch.Tensor], seed: int
+) -> dict[str, Any]:
+    """One row of a training batch; the global generator is as before afterwards.
+
+    Args:
+        image: PIL image of mode RGB.
+        label: its class.
+        epoch: which pass over the data.
+        index: number of the picture.
+        transform: PIL image -> (3, height, width) float32 tensor.
+        seed: with epoch and index, seed of the transform.
+
+    Returns:
+        `pixel_values`, `labels`, `epoch` and `index`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(mix_seed(seed, epoch, index))
+        pixel_values = transform(image)
+    return {"pixel_values": pixel_values, "labels": label, "epoch": epoch, "index": index}
 
 
 class EvaluationSamples(Dataset):
-    """Pictures in memory with a fixed transform.
+    """Pictures with a fixed transform; on several processes, every one of them once, on one of the processes.
 
     Args:
-        images: (N, height, width, 3) uint8.
-        labels: (N,) int64.
+        source: pictures with labels by number.
         transform: PIL image -> (3, height, width) float32 tensor.
+        rank: number of this process.
+        world_size: number of processes.
     """
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Callable[[Any], torch.Tensor]):
-        self.images, self.labels, self.transform = images, labels, transform
+    def __init__(
+        self, source: ImageSource, transform: Callable[[Any], torch.Tensor], rank: int = 0, world_size: int = 1
+    ):
+        self.source, self.transform = source, transform
+        self.mine = range(rank, len(source), world_size)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.mine)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"pixel_values": self.transform(Image.fromarray(self.images[index])), "labels": int(self.labels[index])}
+        image, label = self.source[self.mine[index]]
+        return {"pixel_values": self.transform(image), "labels": label}
 
 
-def _mix(seed: int, epoch: int, index: int) -> int:
-    """One 63-bit seed from three numbers; different triples give unrelated streams."""
-    return int(np.random.SeedSequence((seed, epoch, index)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def mix_seed(*numbers: int) -> int:
+    """One 63-bit seed from several numbers; different ones give unrelated streams."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

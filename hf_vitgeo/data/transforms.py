@@ -1,23 +1,35 @@
-"""What happens to a decoded picture before the model: resize, shift, crop, flip, normalisation.
+"""What happens to a decoded picture before the model: resize, shift, crop, flip, policy, cutout, normalisation.
 
 Every picture here is a PIL image of mode RGB, as `images.load_rgb` gives it, until the last step makes it a tensor.
 The shifts are those of paper A: they act on the resized uint8 picture, before it becomes a tensor.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from io import BytesIO
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2.functional import gaussian_blur
+from torchvision.transforms import v2
 
 from hf_vitgeo.data.images import resize
+from hf_vitgeo.data.shifts import PAPER_SHIFTS, Shift, blur_shift, jpeg_shift, parse_shift, solarize
 
-Shift = Callable[[Image.Image], Image.Image]
+__all__ = [
+    "CROPS",
+    "NORMALIZATION",
+    "PAPER_SHIFTS",
+    "POLICIES",
+    "blur_shift",
+    "eval_transform",
+    "jpeg_shift",
+    "parse_shift",
+    "solarize",
+    "train_transform",
+]
+
 Size = int | tuple[int, int]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -31,97 +43,16 @@ NORMALIZATION = {
     "scenes": ((0.387, 0.448, 0.463), (0.193, 0.184, 0.242)),
 }
 
-#: Paper A, section 5.4: JPEG of quality 5 and Gaussian blur of sigma 2.5. The kernel of 5 pixels stands only in its
-#: code; it cuts the Gaussian off at 0.8 sigma, so this blur is much milder than its sigma says.
-PAPER_SHIFTS = ("jpeg_q5", "blur_s2.5_k5")
 
-
-def jpeg_shift(image: Image.Image, quality: int) -> Image.Image:
-    """Compress a picture as JPEG in memory and decode it again.
-
-    PIL's defaults hold, so chroma is subsampled 4:2:0 (paper A). Apply it after the resize: before it, the resize
-    would average the artefacts away.
-
-    Args:
-        image: a PIL image of mode RGB.
-        quality: PIL's JPEG quality, 1 (worst) to 100.
-
-    Returns:
-        A PIL image of the same size and mode.
-
-    Raises:
-        ValueError: for a quality that is not a whole number from 1 to 100.
-    """
-    _check_quality(quality)
-    buffer = BytesIO()
-    image.save(buffer, "JPEG", quality=int(quality))
-    return Image.open(buffer).convert(image.mode)
-
-
-def blur_shift(image: Image.Image, sigma: float, kernel_size: int) -> Image.Image:
-    """Blur a picture by a Gaussian that is cut off at the kernel's edge; the border is reflected.
-
-    This is torchvision's blur, not PIL's `GaussianBlur(radius)`, which has no cut-off and at the same sigma is about
-    twice as strong as paper A's kernel of 5.
-
-    Args:
-        image: a PIL image of mode RGB, with sides longer than half the kernel.
-        sigma: standard deviation in pixels.
-        kernel_size: side of the square kernel in pixels, odd.
-
-    Returns:
-        A PIL image of the same size and mode.
-
-    Raises:
-        ValueError: for a sigma that is not positive, or a kernel size that is not a positive odd number.
-    """
-    _check_blur(sigma, kernel_size)
-    return gaussian_blur(image, kernel_size=[kernel_size, kernel_size], sigma=[sigma, sigma])
-
-
-def solarize(image: Image.Image, threshold: int) -> Image.Image:
-    """Invert every value that reaches a threshold.
-
-    Args:
-        image: a PIL image of 8 bits a channel.
-        threshold: on the picture's own scale, 0 (all values are inverted) to 256 (none is). DINO uses 128.
-
-    Returns:
-        A PIL image of the same size and mode.
-
-    Raises:
-        ValueError: for a threshold that is not a whole number from 0 to 256; one meant for pictures in 0..1 would
-            invert nearly everything.
-    """
-    if threshold not in range(257):
-        raise ValueError(f"threshold must be a whole number from 0 to 256, not {threshold!r}")
-    return ImageOps.solarize(image, int(threshold))
-
-
-def parse_shift(name: str) -> Shift:
-    """Turn the name of a shift, as it stands in flags and results, into the function that applies it.
-
-    Args:
-        name: "jpeg_q<quality>" such as "jpeg_q5", or "blur_s<sigma>_k<kernel size>" such as "blur_s2.5_k5".
-
-    Returns:
-        A function from a PIL image to a PIL image; it can be pickled, so data loader workers may have it.
-
-    Raises:
-        ValueError: for any other name, and for numbers that `jpeg_shift` or `blur_shift` would refuse.
-    """
-    if match := re.fullmatch(r"jpeg_q(\d+)", name):
-        quality = int(match[1])
-        _check_quality(quality)
-        return partial(jpeg_shift, quality=quality)
-    if match := re.fullmatch(r"blur_s(\d+(?:\.\d+)?)_k(\d+)", name):
-        sigma, kernel_size = float(match[1]), int(match[2])
-        _check_blur(sigma, kernel_size)
-        return partial(blur_shift, sigma=sigma, kernel_size=kernel_size)
-    raise ValueError(
-        f"unknown shift {name!r}: write jpeg_q<quality 1..100> or blur_s<sigma>_k<odd kernel size>, "
-        f"for example {' or '.join(PAPER_SHIFTS)}"
-    )
+#: How training pictures are cut.
+CROPS = ("pad", "resized", "none")
+#: What is done to a training picture after crop and flip, by name. Each draws anew for each picture.
+POLICIES: dict[str, Callable[[], Any]] = {
+    "none": lambda: None,
+    "autoaugment_cifar10": lambda: v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10),
+    "autoaugment_imagenet": lambda: v2.AutoAugment(v2.AutoAugmentPolicy.IMAGENET),
+    "color_jitter": lambda: v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+}
 
 
 def eval_transform(
@@ -151,36 +82,56 @@ def train_transform(
     size: Size,
     mean: Sequence[float],
     std: Sequence[float],
+    crop: str = "pad",
     padding: int | None = None,
     horizontal_flip: bool = True,
+    policy: str = "none",
+    cutout: int = 0,
 ) -> Callable[[Image.Image], Tensor]:
-    """Build the baseline training pipeline of paper B: random crop of the padded picture, random flip, normalise.
+    """Build a training pipeline: crop, flip, policy, normalise, cutout. The defaults are paper B's baseline.
 
-    All randomness comes from torch's global generator, in a fixed number of draws for each picture: seed it before a
-    picture and that picture's crop and flip are repeatable.
+    All randomness comes from torch's global generator: seed it before a picture, and what happens to that picture is
+    repeatable. Each call draws anew, so pictures of a batch differ.
 
     Args:
-        size: side of the square, or (height, width), in pixels. A picture of another size is resized first, without
-            keeping its aspect ratio.
+        size: side of the square, or (height, width), in pixels.
         mean: mean of each of the three channels on the scale 0 to 1.
         std: their standard deviation on the same scale.
-        padding: black pixels added on each side before the crop; None takes an eighth of the shorter side (4 at 32,
-            8 at 64, as is usual for CIFAR and Tiny-ImageNet).
+        crop: "pad" (a window of the padded picture, paper B), "resized" (a window of 8 to 100 % of the area with
+            aspect 3:4 to 4:3, resized; our choice for paper A, which names none) or "none". A picture of another size
+            is resized first, without keeping its aspect ratio, but for "resized".
+        padding: black pixels on each side for "pad"; None takes an eighth of the shorter side (4 at 32, 8 at 64).
         horizontal_flip: whether to mirror every other picture, on average.
+        policy: one of `POLICIES`, applied after crop and flip to the 8-bit picture: "none", "autoaugment_cifar10"
+            (paper B on CIFAR-10 and CIFAR-100), "autoaugment_imagenet", or "color_jitter" (.4, .4, .4, .1; paper B on
+            Tiny-ImageNet).
+        cutout: side in pixels of a square that is set to the mean colour at a uniform place, clipped at the border
+            (DeVries and Taylor, 2017); 0 for none.
 
     Returns:
         A function from a PIL image of mode RGB to a float32 tensor of shape (3, height, width).
 
     Raises:
-        ValueError: as `eval_transform` does, and for a negative padding.
+        ValueError: as `eval_transform` does, for an unknown crop or policy, and for a negative padding or cutout.
     """
     height, width = _height_width(size)
+    if crop not in CROPS:
+        raise ValueError(f"crop is {crop!r}; allowed are {', '.join(CROPS)}")
+    if policy not in POLICIES:
+        raise ValueError(f"policy is {policy!r}; allowed are {', '.join(POLICIES)}")
     padding = min(height, width) // 8 if padding is None else padding
-    if padding < 0:
-        raise ValueError(f"padding must not be negative, but is {padding}")
-    statistics = _statistics(mean, std)
+    for name, value in (("padding", padding), ("cutout", cutout)):
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, but is {value}")
     return partial(
-        _crop_and_flip, height=height, width=width, padding=padding, flip=horizontal_flip, statistics=statistics
+        _augment,
+        size=(height, width),
+        window=v2.RandomResizedCrop((height, width)) if crop == "resized" else None,
+        padding=padding if crop == "pad" else 0,
+        flip=horizontal_flip,
+        policy=POLICIES[policy](),
+        cutout=cutout,
+        statistics=_statistics(mean, std),
     )
 
 
@@ -195,19 +146,41 @@ def _evaluate(
     return _normalize(np.asarray(image), statistics)
 
 
-def _crop_and_flip(
-    image: Image.Image, height: int, width: int, padding: int, flip: bool, statistics: tuple[Tensor, Tensor]
+def _augment(
+    image: Image.Image,
+    size: tuple[int, int],
+    window: v2.RandomResizedCrop | None,
+    padding: int,
+    flip: bool,
+    policy: Callable[[Image.Image], Image.Image] | None,
+    cutout: int,
+    statistics: tuple[Tensor, Tensor],
 ) -> Tensor:
     """The transform that `train_transform` binds."""
     _check_rgb(image)
-    # Views of one uint8 array cost next to nothing; v2's crop and flip take 30 to 75 microseconds each.
-    canvas = np.zeros((height + 2 * padding, width + 2 * padding, 3), np.uint8)
-    canvas[padding : padding + height, padding : padding + width] = np.asarray(resize(image, height, width))
-    top, left = torch.randint(2 * padding + 1, (2,)).tolist()
-    pixels = canvas[top : top + height, left : left + width]
+    height, width = size
+    pixels = np.asarray(resize(image, height, width) if window is None else window(image))
+    if padding:
+        # Views of one uint8 array cost next to nothing; v2's crop and flip take 30 to 75 microseconds each.
+        canvas = np.zeros((height + 2 * padding, width + 2 * padding, 3), np.uint8)
+        canvas[padding : padding + height, padding : padding + width] = pixels
+        top, left = torch.randint(2 * padding + 1, (2,)).tolist()
+        pixels = canvas[top : top + height, left : left + width]
     if flip and torch.randint(2, ()).item():
         pixels = pixels[:, ::-1]
-    return _normalize(pixels, statistics)
+    if policy is not None:
+        pixels = np.asarray(policy(Image.fromarray(np.ascontiguousarray(pixels))))
+    result = _normalize(pixels, statistics)
+    if cutout:
+        rows, columns = (_span(torch.randint(side, ()).item(), cutout, side) for side in size)
+        result[:, rows, columns] = 0  # the mean colour, after normalisation
+    return result
+
+
+def _span(centre: int | float, length: int, side: int) -> slice:
+    """`length` pixels around a centre, clipped at the border."""
+    start = int(centre) - length // 2
+    return slice(max(start, 0), min(start + length, side))
 
 
 def _normalize(pixels: np.ndarray, statistics: tuple[Tensor, Tensor]) -> Tensor:
@@ -220,18 +193,6 @@ def _normalize(pixels: np.ndarray, statistics: tuple[Tensor, Tensor]) -> Tensor:
 def _check_rgb(image: Image.Image) -> None:
     if image.mode != "RGB":
         raise ValueError(f"a picture of mode {image.mode} was given where RGB is needed: decode it by load_rgb")
-
-
-def _check_quality(quality: int) -> None:
-    if quality not in range(1, 101):
-        raise ValueError(f"JPEG quality must be a whole number from 1 to 100, not {quality!r}")
-
-
-def _check_blur(sigma: float, kernel_size: int) -> None:
-    if not 0 < sigma < float("inf"):
-        raise ValueError(f"sigma must be a positive number of pixels, not {sigma!r}")
-    if kernel_size < 1 or kernel_size % 2 != 1:
-        raise ValueError(f"kernel_size must be a positive odd number, not {kernel_size!r}")
 
 
 def _height_width(size: Size) -> tuple[int, int]:

@@ -96,11 +96,12 @@ class ViTGeoEmbeddings(nn.Module):
     ) -> torch.Tensor:
         """(B, C, height, width) -> (B, T, D)."""
         tokens = self.patch_embeddings(pixel_values)
-        if token_permutation is None and self.training and self.config.permute_tokens_in_training:
-            # One permutation a forward pass, shared by the batch, as in paper A.
-            token_permutation = torch.randperm(tokens.shape[1], device=tokens.device)
         if token_permutation is not None:
             tokens = permute_tokens(tokens, token_permutation)
+        elif self.training and self.config.permute_tokens_in_training:
+            # One permutation a forward pass, shared by the batch, as in paper A. It needs no check, which would make
+            # every step wait for an accelerator.
+            tokens = tokens.index_select(1, torch.randperm(tokens.shape[1], device=tokens.device))
         if self.cls_token is not None:
             tokens = torch.cat((self.cls_token.expand(tokens.shape[0], -1, -1), tokens), dim=1)
         positions = self._positions(grid_size, tokens.device)

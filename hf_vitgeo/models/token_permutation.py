@@ -41,6 +41,8 @@ def check_permutation(permutation: torch.Tensor, batch: int, count: int) -> None
         ValueError: as `permute_tokens` says.
     """
     allowed = f"a LongTensor of shape ({count},) or ({batch}, {count})"
+    if not isinstance(permutation, torch.Tensor):
+        raise ValueError(f"token_permutation is a {type(permutation).__name__}; allowed is {allowed}")
     if permutation.dtype != torch.long:
         raise ValueError(f"token_permutation has dtype {permutation.dtype}; allowed is {allowed}")
     if tuple(permutation.shape) not in ((count,), (batch, count)):

@@ -1,10 +1,19 @@
 """Command-line arguments of training. No torch: `--help` and every refusal come at once."""
 
+import argparse
+import importlib.util
+import json
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from transformers import HfArgumentParser
+
+from hf_vitgeo.data.catalog import entry
+from hf_vitgeo.recipes import recipe, words_of
 
 #: Flags that set the configuration field of the same name; None leaves the preset's value.
 MODEL_FIELDS = (
@@ -24,6 +33,15 @@ MODEL_FIELDS = (
     "drop_path_rate",
 )
 
+#: Packages of the trackers; an unknown or missing one would be left out by Accelerate without a word.
+TRACKERS = {"tensorboard": "tensorboard", "trackio": "trackio", "wandb": "wandb"}
+
+#: Arguments that may differ when a run is resumed: they change neither weights nor results.
+FREE_ON_RESUME = {
+    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "model_label", "recipe", "config"),
+    *("dataloader_num_workers", "per_device_eval_batch_size", "checkpointing_steps", "save_total_limit", "report_to"),
+}
+
 
 def flag(default: Any, text: str) -> Any:
     """A field of a dataclass of arguments, with what `--help` says of it."""
@@ -34,23 +52,42 @@ def flag(default: Any, text: str) -> Any:
 class SupervisedArguments:
     """Arguments of `scripts/train_supervised.py`. The optimisation defaults are paper B's choices in PROTOCOLS B.3."""
 
-    output_dir: str = flag("runs/supervised", "Run folder: arguments, log, results and checkpoint.")
+    output_dir: str = flag("runs/supervised", "Run folder: arguments, log, results and checkpoints.")
+    overwrite_output_dir: bool = flag(False, "Remove the run that is in the folder, and begin anew.")
     model_label: str | None = flag(None, "Name of the model in results; position encoding (+rpt) where left out.")
+    recipe: str | None = flag(None, "Name of a recipe (hf_vitgeo/recipes.py): flags beside it change it.")
+    config: str | None = flag(None, "JSON or YAML file of flags; it goes over the recipe, and flags go over it.")
 
     dataset_name: str = flag("scenes", "Hub id, local folder, or 'scenes' for the rendered data set.")
     train_split: str = flag("train", "Split to train on.")
-    eval_split: str = flag("test", "Split to evaluate on.")
+    eval_split: str | None = flag(None, "Split to evaluate on; left out: that of the catalogue, else 'test'.")
     image_column_name: str | None = flag(None, "Column of the pictures; found from the features where left out.")
     label_column_name: str | None = flag(None, "Column of the classes; found from the features where left out.")
     max_train_samples: int | None = flag(None, "Train on a seeded random subset of this size.")
     max_eval_samples: int | None = flag(None, "Evaluate on a seeded random subset of this size.")
     skip_bad_images: bool = flag(False, "Leave out pictures that cannot be read, and count them.")
-    random_crop: bool | None = flag(None, "Shift training pictures at random; left out: yes, but for scenes.")
+    streaming: bool = flag(False, "Read the data as it comes instead of loading it first.")
+    shuffle_buffer_size: int = flag(10_000, "Rows among which a streamed row is drawn.")
+
+    crop: Literal["pad", "resized", "none"] | None = flag(
+        None, "How training pictures are cut: a window of the padded one (paper B), or a resized window."
+    )
     horizontal_flip: bool | None = flag(None, "Mirror training pictures at random; left out: yes, but for scenes.")
+    policy: Literal["none", "autoaugment_cifar10", "autoaugment_imagenet", "color_jitter"] = flag(
+        "none", "What else is done to each training picture (paper B's modern protocol)."
+    )
+    cutout_size: int = flag(0, "Side in pixels of a square that is blanked out; a control for CutMix.")
+    cutmix_probability: float = flag(0.0, "Share of batches that CutMix mixes (modern protocol: .5).")
+    cutmix_alpha: float = flag(1.0, "CutMix draws lambda from Beta(alpha, alpha).")
+    mixup_probability: float = flag(0.0, "Share of batches that MixUp mixes; a control for CutMix.")
+    mixup_alpha: float = flag(1.0, "MixUp draws lambda from Beta(alpha, alpha).")
+    label_smoothing: float = flag(0.0, "Share of the target spread over all classes (modern protocol: .1).")
     normalization: Literal["half", "imagenet", "scenes"] | None = flag(
-        None, "Mean and standard deviation of the pictures; left out: 'scenes' for those, 'half' for others."
+        None, "Mean and standard deviation of pictures; left out: the catalogue's, the checkpoint's, else 'half'."
     )
 
+    model_name_or_path: str | None = flag(None, "Checkpoint folder or Hub id to go on from, with its architecture.")
+    ignore_mismatched_sizes: bool = flag(False, "Give that checkpoint a new head where the classes differ.")
     preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] = flag(
         "vit_compact_paper_b", "Model to start from; the flags below change it."
     )
@@ -69,50 +106,113 @@ class SupervisedArguments:
     pooling: Literal["cls", "mean"] | None = flag(None, "What is classified: [CLS] or the mean of the patches.")
     drop_path_rate: float | None = flag(None, "Largest rate of stochastic depth.")
 
-    per_device_train_batch_size: int = flag(128, "Pictures a step on each process.")
-    per_device_eval_batch_size: int = flag(256, "Pictures a step in evaluation.")
+    per_device_train_batch_size: int = flag(128, "Pictures a micro-batch on each process.")
+    per_device_eval_batch_size: int = flag(256, "Pictures a batch in evaluation.")
+    gradient_accumulation_steps: int = flag(1, "Micro-batches an optimiser step.")
     num_train_epochs: int = flag(200, "Passes over the training set.")
     max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs.")
     learning_rate: float = flag(1e-3, "Largest learning rate.")
     num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
+    num_warmup_steps: int | None = flag(None, "Optimiser steps of warm-up; wins over the epochs of it.")
     weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
-    label_smoothing: float = flag(0.0, "Share of the target spread over all classes.")
     max_grad_norm: float = flag(1.0, "Clip the gradient's norm to this.")
+    ema_decay: float | None = flag(None, "Average the weights by this factor a step; evaluated and saved instead.")
     mixed_precision: Literal["no", "bf16", "fp16"] = flag("no", "Precision of the forward pass.")
+    torch_compile: bool = flag(False, "Compile the model (inductor; needs a compiler).")
     dataloader_num_workers: int = flag(0, "Processes that prepare pictures.")
     eval_every_epochs: int = flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
+    on_nan: Literal["stop", "skip"] = flag("stop", "What a loss or gradient that is not finite does to the run.")
     seed: int = flag(0, "Seed of weights, order, augmentation and permutations.")
 
+    checkpointing_steps: str = flag("epoch", "Optimiser steps between checkpoints, 'epoch', or 'no'.")
+    save_total_limit: int = flag(2, "Checkpoints that are kept; with one, a damaged one ends the run.")
+    resume_from_checkpoint: str | None = flag(
+        None, "Folder of a checkpoint, or 'auto': the newest whole one of the run folder, or a new run without one."
+    )
+    report_to: list[str] = field(
+        default_factory=list, metadata={"help": f"Trackers: {', '.join(TRACKERS)}. Each has to be installed."}
+    )
+    measure_every: int | None = flag(None, "Optimiser steps between measurements of structure and heads.")
+    measure_images: int = flag(256, "Evaluation pictures for them, a fixed seeded sample.")
+    measure_permutations: int = flag(16, "Permutations of RPI for them.")
+
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._fill_in_by_data_set()
+        if self.max_train_steps is None and self.num_warmup_steps is None:
+            if self.num_warmup_epochs >= self.num_train_epochs:
+                raise ValueError(
+                    f"--num_warmup_epochs is {self.num_warmup_epochs} of --num_train_epochs {self.num_train_epochs}; "
+                    "warm-up must end before training does"
+                )
+        if self.cutmix_probability and self.mixup_probability:
+            raise ValueError("--cutmix_probability and --mixup_probability are both set; a batch is mixed in one way")
+        if self.checkpointing_steps not in ("epoch", "no"):
+            if not self.checkpointing_steps.isdecimal() or int(self.checkpointing_steps) < 1:
+                raise ValueError(
+                    f"--checkpointing_steps is {self.checkpointing_steps!r}; allowed are a whole number of at least "
+                    "1, 'epoch' and 'no'"
+                )
+        if self.resume_from_checkpoint and self.overwrite_output_dir:
+            raise ValueError("--overwrite_output_dir removes what --resume_from_checkpoint needs; give one of them")
+        for tracker in self.report_to:
+            if tracker not in TRACKERS:
+                raise ValueError(f"--report_to is {tracker!r}; allowed are {', '.join(TRACKERS)}")
+            if importlib.util.find_spec(TRACKERS[tracker]) is None:
+                raise ValueError(f"--report_to {tracker}: it is not installed (pip install {TRACKERS[tracker]})")
+        if self.model_name_or_path and self.model_overrides():
+            names = ", ".join(f"--{name}" for name in self.model_overrides())
+            raise ValueError(f"--model_name_or_path brings its own architecture; leave out {names}")
+
+    def _check_numbers(self) -> None:
         positive = (
             "per_device_train_batch_size per_device_eval_batch_size num_train_epochs learning_rate max_grad_norm "
-            "eval_every_epochs max_train_samples max_eval_samples max_train_steps"
+            "eval_every_epochs max_train_samples max_eval_samples max_train_steps gradient_accumulation_steps "
+            "save_total_limit measure_every measure_images measure_permutations shuffle_buffer_size cutmix_alpha "
+            "mixup_alpha"
         )
         for name in positive.split():
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"--{name} is {value}; allowed is a number above 0")
-        for name in ("num_warmup_epochs", "weight_decay", "dataloader_num_workers", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"--{name} is {getattr(self, name)}; allowed is a number of at least 0")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"--label_smoothing is {self.label_smoothing}; allowed is a number from 0 up to 1")
-        if self.max_train_steps is None and self.num_warmup_epochs >= self.num_train_epochs:
-            raise ValueError(
-                f"--num_warmup_epochs is {self.num_warmup_epochs} of --num_train_epochs {self.num_train_epochs}; "
-                "warm-up must end before training does"
-            )
-        self._fill_in_by_data_set()
+        for name in "num_warmup_epochs num_warmup_steps weight_decay dataloader_num_workers seed cutout_size".split():
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"--{name} is {value}; allowed is a number of at least 0")
+        for name in ("label_smoothing", "ema_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"--{name} is {value}; allowed is a number from 0 up to 1")
+        for name in ("cutmix_probability", "mixup_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"--{name} is {getattr(self, name)}; allowed is a number from 0 to 1")
 
     def _fill_in_by_data_set(self) -> None:
         """What was left out and depends on the data: in a scene, the place of the object is part of the class."""
-        scenes = self.dataset_name == "scenes"
-        for name in ("random_crop", "horizontal_flip"):
-            if scenes and getattr(self, name):
-                raise ValueError(f"--{name} is True, but a scene's class names a place: moving the picture changes it")
-            if getattr(self, name) is None:
-                setattr(self, name, not scenes)
-        self.normalization = self.normalization or ("scenes" if scenes else "half")
+        scenes, known = self.dataset_name == "scenes", entry(self.dataset_name)
+        if scenes:
+            moved = [name for name in ("crop", "horizontal_flip") if getattr(self, name) not in (None, False, "none")]
+            if self.policy.startswith("autoaugment"):
+                moved.append("policy")
+            for name in moved:
+                raise ValueError(
+                    f"--{name} is {getattr(self, name)}, but a scene's class names a place: moving the picture "
+                    "changes it"
+                )
+        if self.crop is None:
+            self.crop = "none" if scenes else "pad"
+        if self.horizontal_flip is None:
+            self.horizontal_flip = not scenes
+        if self.normalization is None and self.model_name_or_path is None:
+            self.normalization = "scenes" if scenes else known.normalization if known else "half"  # type: ignore
+        self.eval_split = self.eval_split or (known.eval_split if known else "test")
+        if known:
+            self.image_column_name = self.image_column_name or known.image_column
+            self.label_column_name = self.label_column_name or known.label_column
+            small = self.preset in ("vit_compact_paper_b", "tiny") and known.image_size <= 64
+            if small and self.image_size is None and self.patch_size is None and not self.model_name_or_path:
+                # paper B: an 8x8 grid on every data set
+                self.image_size, self.patch_size = known.image_size, known.image_size // 8
 
     @property
     def label(self) -> str:
@@ -124,13 +224,17 @@ class SupervisedArguments:
         """The configuration fields that were set by a flag."""
         return {name: getattr(self, name) for name in MODEL_FIELDS if getattr(self, name) is not None}
 
+    def what_resume_keeps(self) -> dict[str, Any]:
+        """The arguments that a resumed run must share with the one it goes on with."""
+        return {name: value for name, value in asdict(self).items() if name not in FREE_ON_RESUME}
+
     def as_dict(self) -> dict[str, Any]:
         """Every argument by name."""
         return asdict(self)
 
 
 def parse(dataclass_type: Any, argv: Sequence[str] | None, description: str, prog: str | None = None) -> Any:
-    """Parse a command line into a dataclass.
+    """Parse a command line into a dataclass: the recipe first, the file over it, the flags over both.
 
     Args:
         dataclass_type: whose fields are the flags.
@@ -139,11 +243,42 @@ def parse(dataclass_type: Any, argv: Sequence[str] | None, description: str, pro
         prog: name of the command.
 
     Returns:
-        An instance. A wrong flag or value ends the process with status 2 and one line that names it.
+        An instance. A wrong flag, key or value ends the process with status 2 and one line that names it.
     """
     parser = HfArgumentParser(dataclass_type, description=description, prog=prog, allow_abbrev=False)
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return parser.parse_args_into_dataclasses(args=None if argv is None else list(argv))[0]
+        words = [*_given_beside_flags(dataclass_type, words), *words]
+        return parser.parse_args_into_dataclasses(args=words)[0]
     except ValueError as error:
         unknown = "Some specified arguments are not used by the HfArgumentParser: "
         parser.error(str(error).replace(unknown, "unknown arguments: "))
+
+
+def _given_beside_flags(dataclass_type: Any, words: list[str]) -> list[str]:
+    """The flags that a recipe and a file stand for; argparse then checks their values like any other."""
+    known = {each.name for each in fields(dataclass_type)}
+    before = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in {"recipe", "config"} & known:
+        before.add_argument(f"--{name}")
+    asked = vars(before.parse_known_args(words)[0])
+    given: list[str] = []
+    if asked.get("recipe"):
+        given += words_of(recipe(asked["recipe"]).overrides)
+    if asked.get("config"):
+        content = _read_flags(asked["config"])
+        if unknown := sorted(set(content) - known):
+            raise ValueError(f"--config {asked['config']} has the unknown keys {', '.join(unknown)}")
+        given += words_of(content)
+    return given
+
+
+def _read_flags(path: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+    except (OSError, json.JSONDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"--config {path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"--config {path} must hold names and values of flags")
+    return content

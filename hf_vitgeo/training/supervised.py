@@ -2,226 +2,297 @@
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
-from torch import nn
-from torch.utils.data import DataLoader
+from accelerate.utils import DistributedType
 from tqdm.auto import tqdm
-from transformers import ViTImageProcessor
 
-from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
-from hf_vitgeo.data.transforms import NORMALIZATION, eval_transform, train_transform
-from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
-from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.building import PictureFormat, save_model
+from hf_vitgeo.training.checkpoints import (
+    EXIT_TERMINATED,
+    LOOK_EVERY,
+    Checkpoints,
+    FiniteGuard,
+    Progress,
+    asked_to_stop,
+)
+from hf_vitgeo.training.evaluation import evaluate
+from hf_vitgeo.training.loaders import Split, TrainingBatches, evaluation_loader
 from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine
+from hf_vitgeo.training.stepping import Stepper, groups
+
+#: Called at step 0 and every `--measure_every` steps with the step and the model.
+OnMeasure = Callable[[int, Any], None]
 
 
-@dataclass(frozen=True)
-class ImageSplit:
-    """A split that was decoded once: `images` (N, s, s, 3) uint8, `labels` (N,) int64 and the names of the classes."""
+def train(
+    args: SupervisedArguments,
+    model: Any,
+    pictures: PictureFormat,
+    train_split: Split,
+    eval_split: Split,
+    on_measure: OnMeasure | None = None,
+) -> RunDir:
+    """Train a classifier and write its run folder: arguments, log, checkpoints, model with image processor, accuracy.
 
-    images: np.ndarray
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-
-def build_config(args: SupervisedArguments, class_names: tuple[str, ...]) -> ViTGeoConfig:
-    """The model's configuration from preset, flags and classes.
-
-    Args:
-        args: parsed arguments.
-        class_names: in the order of the labels.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        ValueError: for impossible values (see `ViTGeoConfig`).
-    """
-    return ViTGeoConfig.from_preset(
-        args.preset,
-        **args.model_overrides(),
-        id2label=dict(enumerate(class_names)),
-        label2id={name: number for number, name in enumerate(class_names)},
-        problem_type="single_label_classification",
-    )
-
-
-def train(args: SupervisedArguments, config: ViTGeoConfig, train_data: ImageSplit, eval_data: ImageSplit) -> RunDir:
-    """Train a classifier and write its run folder: arguments, log, checkpoint with image processor, accuracy.
+    Dropout, stochastic depth and RPT are seeded by (seed, step), order and augmentation by (seed, epoch, index), so a
+    resumed run gives the same weights to the bit on the same kind and number of devices.
 
     Args:
         args: parsed arguments.
-        config: the model's configuration.
-        train_data: pictures to train on, at the model's size.
-        eval_data: pictures to evaluate on.
+        model: a classifier (see `building.build_model`).
+        pictures: the size and normalisation that it takes.
+        train_split: what to train on.
+        eval_split: what to evaluate on.
+        on_measure: called at step 0 and every `args.measure_every` steps.
 
     Returns:
         The run folder.
 
     Raises:
-        ValueError: when the splits do not have the same classes, or the training set is smaller than a batch.
-        FloatingPointError: when the loss is not finite.
+        ValueError: when the folder is in use, the splits do not have the same classes, the training set is smaller
+            than a step, or a checkpoint does not fit.
+        FloatingPointError: when loss or gradient are not finite.
+        OSError: when a checkpoint cannot be written.
+        SystemExit: with status 143 after SIGTERM, when the checkpoint is saved.
     """
-    if train_data.class_names != eval_data.class_names:
+    if train_split.class_names != eval_split.class_names:
         raise ValueError("the training and evaluation splits have different classes; name splits of one data set")
-    accelerator = Accelerator(mixed_precision=args.mixed_precision)
-    set_seed(args.seed)
-    model = ViTGeoForImageClassification(config)
-    optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate)
-    train_loader, eval_loader, sampler = _loaders(args, train_data, eval_data)
-    model, optimizer, train_loader, eval_loader = accelerator.prepare(model, optimizer, train_loader, eval_loader)
-    if len(train_loader) == 0:
-        raise ValueError(
-            f"{len(train_data.labels)} training pictures are fewer than one batch of "
-            f"{args.per_device_train_batch_size} on each of {accelerator.num_processes} processes"
-        )
-    run = RunDir(args.output_dir)
-    facts = {
-        **args.as_dict(),
-        "model": args.label,
-        "position_encoding": config.position_encoding,
-        "permute_tokens_in_training": config.permute_tokens_in_training,
-        "model_config": config.to_dict(),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "num_train_images": len(train_data.labels),
-        "num_classes": len(train_data.class_names),
-        "num_processes": accelerator.num_processes,
-        "device": str(accelerator.device),
-    }
-    if accelerator.is_main_process:
-        run.write_args(facts)
-    started = time.perf_counter()
-    steps, accuracy = _run_epochs(args, accelerator, model, optimizer, train_loader, eval_loader, sampler, run)
-    seconds = time.perf_counter() - started
-    seen = steps * args.per_device_train_batch_size * accelerator.num_processes
-    if accelerator.is_main_process:
-        _save(accelerator.unwrap_model(model), run, args)
-        outcome = {"steps": steps, "images_seen": seen, "epochs": seen / len(train_data.labels), "seconds": seconds}
-        run.write_args({**facts, **outcome, "images_per_second": seen / seconds, "eval_accuracy": accuracy})
-    accelerator.end_training()
-    return run
-
-
-def _loaders(
-    args: SupervisedArguments, train_data: ImageSplit, eval_data: ImageSplit
-) -> tuple[DataLoader, DataLoader, EpochSampler]:
-    mean, std = NORMALIZATION[str(args.normalization)]
-    size = train_data.images.shape[1]
-    padding = None if args.random_crop else 0
-    augment = train_transform(size, mean, std, padding, horizontal_flip=bool(args.horizontal_flip))
-    sampler = EpochSampler(len(train_data.labels), args.seed)
-    train_loader = DataLoader(
-        TrainingSamples(train_data.images, train_data.labels, augment, args.seed),
-        batch_size=args.per_device_train_batch_size,
-        sampler=sampler,
-        drop_last=True,
-        num_workers=args.dataloader_num_workers,
+    accelerator = Accelerator(
+        mixed_precision=args.mixed_precision,
+        log_with=args.report_to or None,
+        project_dir=args.output_dir,
+        dynamo_backend="inductor" if args.torch_compile else None,
     )
-    eval_loader = DataLoader(
-        EvaluationSamples(eval_data.images, eval_data.labels, eval_transform(size, mean, std)),
-        batch_size=args.per_device_eval_batch_size,
-        num_workers=args.dataloader_num_workers,
-    )
-    return train_loader, eval_loader, sampler
+    loop = _Loop(args, accelerator, model, pictures, train_split, eval_split, on_measure)
+    loop.open_folder()
+    try:
+        loop.run_epochs()
+        loop.finish()
+    finally:
+        accelerator.end_training()
+    return loop.run
 
 
-def _run_epochs(
-    args: SupervisedArguments,
-    accelerator: Accelerator,
-    model: nn.Module,
-    optimizer: Any,
-    train_loader: Any,
-    eval_loader: Any,
-    sampler: EpochSampler,
-    run: RunDir,
-) -> tuple[int, float]:
-    """The loop; returns the number of optimiser steps and the last accuracy."""
-    total = args.max_train_steps or args.num_train_epochs * len(train_loader)
-    epochs = math.ceil(total / len(train_loader))
-    warmup = round(args.num_warmup_epochs * len(train_loader))
-    if warmup >= total:
-        raise ValueError(
-            f"--num_warmup_epochs {args.num_warmup_epochs} are {warmup} steps but the run has {total} "
-            "(--max_train_steps or --num_train_epochs); warm-up must end before training does"
-        )
-    rates = warmup_cosine(args.learning_rate, 0.0, total, warmup)
-    step, accuracy = 0, float("nan")
-    bar = tqdm(total=total, desc=f"train {args.label}", unit="step", disable=not accelerator.is_main_process)
-    for epoch in range(epochs):
-        model.train()
-        sampler.set_epoch(epoch)
-        losses = []
-        for batch in train_loader:
-            if step == total:
-                break
-            for group in optimizer.param_groups:
-                group["lr"] = rates[step]
-            losses.append(_step(args, accelerator, model, optimizer, batch))
-            step += 1
-            bar.update()
-        loss = torch.stack(losses).mean().item()
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss of epoch {epoch} is {loss}; a smaller --learning_rate (now {args.learning_rate}) or "
-                "--mixed_precision no usually helps"
+class _Loop:
+    """What the steps of one training share."""
+
+    def __init__(
+        self,
+        args: SupervisedArguments,
+        accelerator: Accelerator,
+        model: Any,
+        pictures: PictureFormat,
+        train_split: Split,
+        eval_split: Split,
+        on_measure: OnMeasure | None,
+    ):
+        self.args, self.accelerator, self.pictures, self.on_measure = args, accelerator, pictures, on_measure
+        sharded = accelerator.distributed_type == DistributedType.FSDP
+        if sharded and (args.ema_decay is not None or args.measure_every):
+            raise ValueError("--ema_decay and --measure_every need the whole model on each process: not under FSDP")
+        self.batches = TrainingBatches(args, pictures, train_split, accelerator)
+        self.eval_loader = evaluation_loader(args, pictures, eval_split, accelerator)
+        self.run, self.progress = RunDir(args.output_dir), Progress()
+        self.steps_per_epoch = self.batches.per_epoch // args.gradient_accumulation_steps
+        self.total = args.max_train_steps or args.num_train_epochs * self.steps_per_epoch
+        self.rates = warmup_cosine(args.learning_rate, 0.0, self.total, self._warmup())
+        optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate)
+        self.facts = {
+            **args.as_dict(),
+            "model": args.label,
+            "position_encoding": getattr(model.config, "position_encoding", None),
+            "permute_tokens_in_training": getattr(model.config, "permute_tokens_in_training", None),
+            "model_config": model.config.to_dict(),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "num_train_images": self.batches.num_images,
+            "num_classes": len(train_split.class_names),
+            "num_processes": accelerator.num_processes,
+            "device": str(accelerator.device),
+        }
+        self.model, prepared = accelerator.prepare(model, optimizer)
+        self.stepper = Stepper(args, accelerator, self.model, prepared, self.rates)
+        ema = [self.stepper.ema] if self.stepper.ema else []
+        accelerator.register_for_checkpointing(self.progress, *ema)
+        self.checkpoints = Checkpoints(self.run.path / "checkpoints", accelerator, args.save_total_limit)
+        self.guard = FiniteGuard(accelerator, check_norm=args.mixed_precision != "fp16")
+        self.started, self.accuracy = time.perf_counter(), math.nan
+
+    def _warmup(self) -> int:
+        args = self.args
+        warmup = args.num_warmup_steps
+        if warmup is None:
+            warmup = round(args.num_warmup_epochs * self.steps_per_epoch)
+        if warmup >= self.total:
+            raise ValueError(
+                f"warm-up of {warmup} steps (--num_warmup_epochs {args.num_warmup_epochs} or --num_warmup_steps) does "
+                f"not end before the run, which has {self.total} (--max_train_steps or --num_train_epochs)"
             )
-        if (epoch + 1) % args.eval_every_epochs == 0 or epoch == epochs - 1:
-            accuracy = evaluate(accelerator, model, eval_loader)
-            bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{accuracy:.3f}")
+        return warmup
+
+    def open_folder(self) -> None:
+        """Begin in an empty folder, or where a checkpoint left off."""
+        args, run = self.args, self.run
+        checkpoint = None
+        if args.resume_from_checkpoint:
+            checkpoint = self.checkpoints.find(args.resume_from_checkpoint, self._resumed_facts())
+        run.refuse_if_used(args.overwrite_output_dir, bool(args.resume_from_checkpoint))
+        self.accelerator.wait_for_everyone()
+        if checkpoint is not None:
+            self.accelerator.load_state(str(checkpoint))
+        if self.accelerator.is_main_process:
+            if checkpoint is None:
+                run.start_over()
+            else:
+                run.rewind(self.progress.step, self.progress.epoch)
+            run.write_args(self.facts)
+        simple = {name: value for name, value in self.facts.items() if isinstance(value, bool | int | float | str)}
+        if args.report_to:
+            self.accelerator.init_trackers("hf_vitgeo", config=simple)
+
+    def _resumed_facts(self) -> dict[str, Any]:
+        facts = {**self.args.what_resume_keeps(), "num_processes": self.accelerator.num_processes}
+        return {**facts, "num_train_images": self.batches.num_images, "parameters": self.facts["parameters"]}
+
+    def run_epochs(self) -> None:
+        """Every epoch that is left."""
+        progress = self.progress
+        epochs = math.ceil(self.total / self.steps_per_epoch)
+        self.loss_sum = torch.tensor(progress.loss_sum, device=self.accelerator.device)
+        bar = tqdm(
+            total=self.total,
+            initial=progress.step,
+            desc=f"train {self.args.label}",
+            unit="step",
+            disable=not self.accelerator.is_main_process,
+        )
+        with asked_to_stop() as self.stop, bar as self.bar:
+            if progress.step == 0:
+                self._measure()
+            while progress.epoch < epochs:
+                self._epoch()
+
+    def _epoch(self) -> None:
+        progress, size = self.progress, self.args.gradient_accumulation_steps
+        self.model.train()
+        planned = min(self.steps_per_epoch, self.total - progress.epoch * self.steps_per_epoch)
+        steps = planned - progress.batch // size
+        batches = self.batches.epoch(progress.epoch, progress.batch)
+        for _, group in zip(range(steps), groups(batches, size), strict=False):
+            values = self.stepper.step(progress.step, group)
+            progress.step += 1
+            progress.batch += size
+            self.bar.update()
+            if values is None:
+                progress.skipped += 1
+            else:
+                self.loss_sum += values[0]
+                indices = torch.cat([batch["index"] for batch in group])
+                if self.guard.add(progress.step, progress.epoch, values, indices):
+                    self._look()
+            self._after_step()
+        self._end_of_epoch(planned)
+
+    def _advice(self) -> str:
+        saved = self.checkpoints.all()
+        return (
+            f"The last checkpoint is {saved[-1] if saved else 'none'}; a smaller --learning_rate (now "
+            f"{self.args.learning_rate}), --mixed_precision no or --on_nan skip may help"
+        )
+
+    def _look(self) -> None:
+        loss = self.guard.look(self._advice())
+        if loss is not None:
+            self.bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{self.accuracy:.3f}")
+            rate = self.rates[self.progress.step - 1]
+            self.accelerator.log({"loss": loss, "learning_rate": rate}, step=self.progress.step)
+
+    def _after_step(self) -> None:
+        args, step = self.args, self.progress.step
+        if args.measure_every and step % args.measure_every == 0:
+            self._measure()
+        saved = args.checkpointing_steps.isdecimal() and step % int(args.checkpointing_steps) == 0
+        if saved:
+            self._checkpoint()
+        if self._asked_to_stop():
+            if not saved:
+                self._checkpoint()
+            self.accelerator.print(
+                f"stopped by SIGTERM at step {step} of {self.total}; go on with --resume_from_checkpoint auto"
+            )
+            raise SystemExit(EXIT_TERMINATED)
+
+    def _asked_to_stop(self) -> bool:
+        """Whether any process got the signal; several look together now and then, because a look waits for all."""
+        if self.accelerator.num_processes == 1:
+            return self.stop.is_set()
+        if self.progress.step % LOOK_EVERY:
+            return False
+        asked = torch.tensor([float(self.stop.is_set())], device=self.accelerator.device)
+        return bool(self.accelerator.reduce(asked).item())
+
+    def _measure(self) -> None:
+        if self.on_measure is None:
+            return
+        self._look()
+        started = time.perf_counter()
+        self.on_measure(self.progress.step, self.stepper.bare_model)
+        self.progress.measuring += time.perf_counter() - started
+
+    def _checkpoint(self) -> None:
+        self._look()  # nothing that is not finite is ever saved as good
+        self.progress.loss_sum = self.loss_sum.item()
+        self.progress.seconds += time.perf_counter() - self.started
+        self.started = time.perf_counter()
+        self.checkpoints.save(self.progress.step, self._resumed_facts())
+
+    def _end_of_epoch(self, steps: int) -> None:
+        args, accelerator, progress = self.args, self.accelerator, self.progress
+        self._look()
+        loss = accelerator.reduce(self.loss_sum.reshape(1), reduction="mean").item() / steps
+        event = {"epoch": progress.epoch, "step": progress.step, "loss": loss, "accuracy": None}
+        last = progress.step == self.total
+        if last or (progress.epoch + 1) % args.eval_every_epochs == 0:
+            self.accuracy = evaluate(accelerator, self.stepper.evaluated, self.eval_loader)
+            event["accuracy"] = self.accuracy
+            accelerator.log({"accuracy": self.accuracy}, step=progress.step)
+            self.bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{self.accuracy:.3f}")
+            if self.accuracy > progress.best:
+                progress.best = self.accuracy
+                self._save("best")
         if accelerator.is_main_process:
-            run.log(epoch=epoch, step=step, loss=loss, learning_rate=rates[step - 1], accuracy=accuracy)
-    bar.close()
-    return step, accuracy
+            self.run.log(**event, learning_rate=self.rates[progress.step - 1], skipped=progress.skipped)
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+        self.loss_sum.zero_()
+        if args.checkpointing_steps == "epoch":
+            self._checkpoint()
 
+    def _save(self, folder: str) -> None:
+        save_model(self.accelerator, self.stepper.evaluated, self.pictures, self.run.path / folder)
 
-def _step(args: SupervisedArguments, accelerator: Accelerator, model: Any, optimizer: Any, batch: Any) -> torch.Tensor:
-    """One optimiser step; returns the loss, still on its device so that nothing waits for it."""
-    with accelerator.autocast():
-        logits = model(pixel_values=batch["pixel_values"]).logits
-        loss = nn.functional.cross_entropy(logits.float(), batch["labels"], label_smoothing=args.label_smoothing)
-    accelerator.backward(loss)
-    accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.detach()
-
-
-@torch.no_grad()
-def evaluate(accelerator: Accelerator, model: nn.Module, loader: Any) -> float:
-    """Top-1 accuracy over a prepared loader, each picture counted once on any number of processes.
-
-    Args:
-        accelerator: that prepared model and loader.
-        model: a classifier.
-        loader: batches of `pixel_values` and `labels`.
-
-    Returns:
-        Share of right pictures in [0, 1].
-    """
-    model.eval()
-    right, count = 0, 0
-    for batch in loader:
-        with accelerator.autocast():
-            predicted = model(pixel_values=batch["pixel_values"]).logits.argmax(dim=1)
-        hits = accelerator.gather_for_metrics(predicted == batch["labels"])
-        right, count = right + int(hits.sum()), count + len(hits)
-    return right / count
-
-
-def _save(model: ViTGeoForImageClassification, run: RunDir, args: SupervisedArguments) -> None:
-    """Write the model with its code and the processor that prepares pictures as the evaluation did."""
-    height, width = as_pair(model.config.image_size)
-    mean, std = NORMALIZATION[str(args.normalization)]
-    processor = ViTImageProcessor(
-        size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), resample=2
-    )
-    model.save_pretrained(run.checkpoint)
-    processor.save_pretrained(run.checkpoint)
+    def finish(self) -> None:
+        """Write the model and what came of it."""
+        progress, args = self.progress, self.args
+        self._save("checkpoint")
+        if not self.accelerator.is_main_process:
+            return
+        evaluated = [event["accuracy"] for event in self.run.events() if event.get("accuracy") is not None]
+        per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes
+        seen, seconds = progress.step * per_step, progress.seconds + time.perf_counter() - self.started
+        outcome = {
+            "steps": progress.step,
+            "images_seen": seen,
+            "epochs": seen / self.batches.num_images if self.batches.num_images else None,
+            "seconds": seconds,
+            "images_per_second": seen / seconds,
+            "measuring_seconds": progress.measuring,
+            "eval_accuracy": evaluated[-1] if evaluated else None,
+            "best_eval_accuracy": max(evaluated, default=None),
+            "skipped_steps": progress.skipped,
+        }
+        self.run.write_args({**self.facts, **outcome})

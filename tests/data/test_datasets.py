@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from hf_vitgeo.data.datasets import class_names, load_image_dataset, num_classes, to_uint8
+from hf_vitgeo.data.datasets import class_names, load_image_dataset, to_uint8
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_image_folder(tmp_path):
     root = image_folder(tmp_path / "pets", split="train")
     image_folder(root, labels=("cat", "dog"), split="test")
     train = load_image_dataset(root, "train")
-    assert len(train) == 6 and class_names(train) == ["cat", "dog"] and num_classes(train) == 2
+    assert len(train) == 6 and class_names(train) == ["cat", "dog"]
     assert [(redness(row), row["label"]) for row in train] == [(0, 0), (10, 0), (20, 0), (30, 1), (40, 1), (50, 1)]
     assert train[0].keys() == {"image", "label"}
     assert len(load_image_dataset(str(root), "test")) == 2
@@ -263,7 +263,7 @@ def test_text_labels_are_numbered_in_sorted_order(tmp_path):
 def test_bare_numbers_keep_their_count_in_a_subset(tmp_path):
     root = saved(tmp_path, {"image": pictures(), "label": [0, 0, 0, 7]})
     loaded = load_image_dataset(root, "train")
-    assert num_classes(loaded) == num_classes(loaded.select([0])) == 8 and class_names(loaded)[7] == "7"
+    assert class_names(loaded) == class_names(loaded.select([0])) == [str(n) for n in range(8)]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_unknown_and_empty_splits(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="saved holds an empty split"):
         load_image_dataset(saved(tmp_path, {"image": [], "label": []}), "train")
     # datasets 5.2 refuses every split without rows in its own words; another version may hand it over.
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: table({"image": [], "label": []}))
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split, streaming: table({"image": [], "label": []}))
     with pytest.raises(ValueError, match="pets, split 'train' is empty"):
         load_image_dataset(root, "train")
 
@@ -334,7 +334,7 @@ def test_a_hub_id_out_of_reach_says_what_to_do():
 def test_hub_ids_go_to_datasets_as_they_are(monkeypatch):
     asked = []
 
-    def load_dataset(name, split):
+    def load_dataset(name, split, streaming):
         asked.append((name, split))
         return table({"image": pictures(), "label": [0, 1, 0, 1]})
 

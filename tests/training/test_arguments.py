@@ -27,12 +27,12 @@ def test_wrong_words_are_refused_by_name(words, message, capsys):
 
 def test_scenes_are_never_moved():
     scenes, others = SupervisedArguments(dataset_name="scenes"), SupervisedArguments(dataset_name="cifar10")
-    assert (scenes.horizontal_flip, scenes.random_crop, scenes.normalization) == (False, False, "scenes")
-    assert (others.horizontal_flip, others.random_crop, others.normalization) == (True, True, "half")
+    assert (scenes.horizontal_flip, scenes.crop, scenes.normalization) == (False, "none", "scenes")
+    assert (others.horizontal_flip, others.crop, others.normalization) == (True, "pad", "half")
     assert SupervisedArguments(dataset_name="cifar10", horizontal_flip=False).horizontal_flip is False
-    for name in ("horizontal_flip", "random_crop"):
-        with pytest.raises(ValueError, match=f"--{name} is True.*place"):
-            SupervisedArguments(dataset_name="scenes", **{name: True})
+    for name, value in (("horizontal_flip", True), ("crop", "pad"), ("policy", "autoaugment_cifar10")):
+        with pytest.raises(ValueError, match=f"--{name} is {value}.*place"):
+            SupervisedArguments(dataset_name="scenes", **{name: value})
 
 
 @pytest.mark.parametrize("command", ["train", "analyze", "report", "benchmark", "demo"])

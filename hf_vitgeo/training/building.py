@@ -1,0 +1,138 @@
+"""The classifier that is trained, the pictures it takes, and how both are saved."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification, ViTImageProcessor
+from transformers.utils import logging
+
+from hf_vitgeo.data.transforms import NORMALIZATION
+from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
+from hf_vitgeo.models.configuration_vitgeo import as_pair
+from hf_vitgeo.training.arguments import SupervisedArguments
+
+
+@dataclass(frozen=True)
+class PictureFormat:
+    """What enters the model.
+
+    Attributes:
+        size: height and width in pixels.
+        mean: of the channels in [0, 1].
+        std: likewise.
+    """
+
+    size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def build_config(args: SupervisedArguments, class_names: tuple[str, ...]) -> ViTGeoConfig:
+    """The model's configuration from preset, flags and classes.
+
+    Args:
+        args: parsed arguments.
+        class_names: in the order of the labels.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: for impossible values (see `ViTGeoConfig`).
+    """
+    return ViTGeoConfig.from_preset(args.preset, **args.model_overrides(), **_labels(class_names))
+
+
+def picture_format(args: SupervisedArguments) -> PictureFormat:
+    """Size and normalisation, known before any data is read; impossible architectures are refused here.
+
+    Args:
+        args: parsed arguments.
+
+    Returns:
+        Those of the flags; those of the checkpoint for `--model_name_or_path`.
+
+    Raises:
+        ValueError: for impossible values.
+        OSError: for a checkpoint that is not there.
+    """
+    if args.model_name_or_path is None:
+        mean, std = NORMALIZATION[str(args.normalization)]
+        return PictureFormat(as_pair(build_config(args, ("one", "another")).image_size), mean, std)
+    size = as_pair(AutoConfig.from_pretrained(args.model_name_or_path).image_size)
+    if args.normalization is not None:
+        return PictureFormat(size, *NORMALIZATION[args.normalization])
+    processor = AutoImageProcessor.from_pretrained(args.model_name_or_path)
+    return PictureFormat(size, tuple(processor.image_mean), tuple(processor.image_std))
+
+
+def build_model(args: SupervisedArguments, class_names: tuple[str, ...]) -> Any:
+    """The classifier: new and seeded, or a checkpoint to go on from.
+
+    Args:
+        args: parsed arguments.
+        class_names: in the order of the labels.
+
+    Returns:
+        A transformers model with one output a class.
+
+    Raises:
+        ValueError: for impossible values, or a checkpoint with other classes.
+    """
+    set_seed(args.seed)
+    if args.model_name_or_path is None:
+        return ViTGeoForImageClassification(build_config(args, class_names))
+    saved = AutoConfig.from_pretrained(args.model_name_or_path)
+    if saved.num_labels != len(class_names) and not args.ignore_mismatched_sizes:
+        raise ValueError(
+            f"--model_name_or_path {args.model_name_or_path} has {saved.num_labels} classes, the data "
+            f"{len(class_names)}; --ignore_mismatched_sizes gives it a new head"
+        )
+    return AutoModelForImageClassification.from_pretrained(
+        args.model_name_or_path, ignore_mismatched_sizes=args.ignore_mismatched_sizes, **_labels(class_names)
+    )
+
+
+def _labels(class_names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "id2label": dict(enumerate(class_names)),
+        "label2id": {name: number for number, name in enumerate(class_names)},
+        "problem_type": "single_label_classification",
+    }
+
+
+def save_model(accelerator: Accelerator, model: Any, pictures: PictureFormat, folder: Path) -> None:
+    """Write a model with its code and the processor that prepares pictures as the evaluation did; whole or not at all.
+
+    Args:
+        accelerator: of the run; all processes call this.
+        model: as Accelerate prepared it, or bare.
+        pictures: what enters the model.
+        folder: where `from_pretrained` will read. What was there is replaced.
+    """
+    state = accelerator.get_state_dict(model)  # gathers what is sharded
+    if accelerator.is_main_process:
+        aside = folder.with_name(f".partial_{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        bare = accelerator.unwrap_model(model, keep_torch_compile=False)
+        # its bar for one small file would tear the bar of the training
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        bare.save_pretrained(aside, state_dict=state)
+        if shown:
+            logging.enable_progress_bar()
+        processor = ViTImageProcessor(
+            size={"height": pictures.size[0], "width": pictures.size[1]},
+            image_mean=list(pictures.mean),
+            image_std=list(pictures.std),
+            resample=2,
+        )
+        processor.save_pretrained(aside)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(aside, folder)
+    accelerator.wait_for_everyone()

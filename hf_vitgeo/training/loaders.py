@@ -1,0 +1,143 @@
+"""Data loaders of the supervised loop: what each process sees of a split, in which order and how augmented."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import send_to_device
+from torch.utils.data import DataLoader, default_collate
+
+from hf_vitgeo.data.collators import CutMixCollator, MixUpCollator
+from hf_vitgeo.data.loading import ImageSplit
+from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
+from hf_vitgeo.data.streaming import StreamedEvaluation, StreamedSamples, StreamedSplit, StreamSampler
+from hf_vitgeo.data.transforms import eval_transform, train_transform
+from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.building import PictureFormat
+
+Split = ImageSplit | StreamedSplit
+
+
+class TrainingBatches:
+    """Batches of this process, epoch by epoch; any of them can be the first after a resume.
+
+    Args:
+        args: parsed arguments.
+        pictures: their size and normalisation.
+        split: what to train on.
+        accelerator: says which process this is, and where batches go.
+
+    Raises:
+        ValueError: for fewer pictures than one batch on each process, or a stream of unknown length without
+            `max_train_steps`.
+    """
+
+    def __init__(self, args: SupervisedArguments, pictures: PictureFormat, split: Split, accelerator: Accelerator):
+        self.accelerator = accelerator
+        transform = train_transform(
+            pictures.size,
+            pictures.mean,
+            pictures.std,
+            crop=str(args.crop),
+            horizontal_flip=bool(args.horizontal_flip),
+            policy=args.policy,
+            cutout=args.cutout_size,
+        )
+        place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+        batch_size = args.per_device_train_batch_size
+        self.num_images = len(split) if isinstance(split, ImageSplit) else split.num_rows
+        if isinstance(split, ImageSplit):
+            samples: Any = TrainingSamples(split.source, transform, args.seed)
+            self.sampler: Any = EpochSampler(len(split), args.seed, batch_size, **place)
+        else:
+            samples = StreamedSamples(transform, args.seed, split.origin)
+            batches = self._batches_of_stream(args)
+            self.sampler = StreamSampler(split, args.seed, args.shuffle_buffer_size, batch_size, batches, **place)
+        accumulated = args.gradient_accumulation_steps
+        #: micro-batches an epoch: whole optimiser steps only
+        self.per_epoch = self.sampler.num_batches // accumulated * accumulated
+        if self.per_epoch == 0:
+            raise ValueError(
+                f"{self.num_images} training pictures are fewer than one batch of {batch_size} on each of "
+                f"{accelerator.num_processes} processes, {accumulated} times a step"
+            )
+        self.loader = _loader(args, accelerator, samples, batch_size, self.sampler, _collator(args, split))
+
+    def _batches_of_stream(self, args: SupervisedArguments) -> int:
+        if self.num_images is not None:
+            return self.num_images // (args.per_device_train_batch_size * self.accelerator.num_processes)
+        if args.max_train_steps is None:
+            raise ValueError(
+                "the data set does not say how many rows it has; --streaming then needs --max_train_steps"
+            )
+        return args.max_train_steps * args.gradient_accumulation_steps
+
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[dict[str, torch.Tensor]]:
+        """Batches of one epoch, on the device.
+
+        Args:
+            epoch: which shuffle.
+            skip: micro-batches to leave out at the beginning.
+        """
+        self.sampler.set_epoch(epoch, skip)
+        for _, batch in zip(range(self.per_epoch - skip), self.loader, strict=False):
+            yield send_to_device(batch, self.accelerator.device, non_blocking=True)
+
+
+def evaluation_loader(
+    args: SupervisedArguments, pictures: PictureFormat, split: Split, accelerator: Accelerator
+) -> DataLoader:
+    """Batches of this process's share of the evaluation split; the processes share no picture.
+
+    Args:
+        args: parsed arguments.
+        pictures: their size and normalisation.
+        split: what to evaluate on.
+        accelerator: says which process this is.
+
+    Returns:
+        The loader.
+    """
+    transform = eval_transform(pictures.size, pictures.mean, pictures.std)
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    if isinstance(split, ImageSplit):
+        samples: Any = EvaluationSamples(split.source, transform, **place)
+    else:
+        samples = StreamedEvaluation(split, transform, **place)
+    # More workers would each read the whole stream.
+    workers = None if isinstance(split, ImageSplit) else min(args.dataloader_num_workers, 1)
+    return _loader(args, accelerator, samples, args.per_device_eval_batch_size, None, default_collate, workers)
+
+
+def _collator(args: SupervisedArguments, split: Split) -> Any:
+    classes = len(split.class_names)
+    # Label smoothing is left to the loss, which knows it for hard and soft labels alike.
+    if args.cutmix_probability:
+        return CutMixCollator(classes, args.cutmix_alpha, args.cutmix_probability, seed=args.seed)
+    if args.mixup_probability:
+        return MixUpCollator(classes, args.mixup_alpha, args.mixup_probability, seed=args.seed)
+    return default_collate
+
+
+def _loader(
+    args: SupervisedArguments,
+    accelerator: Accelerator,
+    samples: Any,
+    batch_size: int,
+    sampler: Any,
+    collate: Any,
+    workers: int | None = None,
+) -> DataLoader:
+    workers = args.dataloader_num_workers if workers is None else workers
+    return DataLoader(
+        samples,
+        batch_size=batch_size,
+        sampler=sampler,
+        collate_fn=collate,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        pin_memory=accelerator.device.type == "cuda",
+        # Its own generator: torch's, which dropout and RPT draw from, must not move when an epoch begins.
+        generator=torch.Generator(),
+    )

@@ -1,0 +1,115 @@
+"""One optimiser step: accumulation, the loss, clipping, the average of the weights, and what is not finite."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from hf_vitgeo.data.sampling import mix_seed
+from hf_vitgeo.training.arguments import SupervisedArguments
+
+#: `--on_nan skip` gives up after so many steps in a row: a model that is broken stays broken.
+MAX_SKIPPED_IN_A_ROW = 100
+
+
+class Stepper:
+    """What changes the weights.
+
+    Args:
+        args: parsed arguments.
+        accelerator: that prepared model and optimiser.
+        model: as Accelerate prepared it.
+        optimizer: likewise.
+        rates: (steps,) learning rate of each step.
+    """
+
+    def __init__(self, args: SupervisedArguments, accelerator: Accelerator, model: Any, optimizer: Any, rates: Any):
+        self.args, self.accelerator, self.model = args, accelerator, model
+        self.optimizer, self.rates = optimizer, rates
+        self.ema = None
+        if args.ema_decay is not None:
+            self.ema = AveragedModel(self.bare_model, multi_avg_fn=get_ema_multi_avg_fn(args.ema_decay))
+        self.skipped_in_a_row = 0
+
+    @property
+    def bare_model(self) -> Any:
+        """The model without what Accelerate and the compiler put around it."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
+    @property
+    def evaluated(self) -> Any:
+        """What is evaluated and saved: the averaged weights where they are asked for."""
+        return self.model if self.ema is None else self.ema.module
+
+    def step(self, number: int, group: Sequence[dict[str, torch.Tensor]]) -> torch.Tensor | None:
+        """Learn from the micro-batches of one step.
+
+        Dropout, stochastic depth and RPT draw from torch's generator, which is seeded here by (seed, step,
+        micro-batch, process): a resumed run need not restore it, and an evaluation in between cannot disturb it.
+
+        Args:
+            number: steps that are done.
+            group: batches of `pixel_values` and `labels`.
+
+        Returns:
+            (2,) loss and gradient norm, still on the device so that nothing waits for them; None for a step that was
+            skipped because the norm was not finite.
+
+        Raises:
+            FloatingPointError: when too many steps in a row were skipped.
+        """
+        args, accelerator = self.args, self.accelerator
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = float(self.rates[number])
+        loss_sum = torch.zeros((), device=accelerator.device)
+        for place, batch in enumerate(group):
+            torch.manual_seed(mix_seed(args.seed, number, place, accelerator.process_index))
+            last = place == len(group) - 1
+            with contextlib.nullcontext() if last else accelerator.no_sync(self.model):
+                loss = self._loss(batch) / len(group)
+                accelerator.backward(loss)
+            loss_sum += loss.detach()
+        norm = accelerator.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
+        if self._is_skipped(number, norm):
+            self.optimizer.zero_grad()
+            return None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.ema is not None:
+            self.ema.update_parameters(self.bare_model)
+        return torch.stack((loss_sum, torch.as_tensor(norm, device=loss_sum.device)))
+
+    def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Cross-entropy with labels (B,), or (B, K) after CutMix and MixUp: never the BCE of transformers."""
+        with self.accelerator.autocast():
+            logits = self.model(pixel_values=batch["pixel_values"]).logits
+        return nn.functional.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.args.label_smoothing)
+
+    def _is_skipped(self, number: int, norm: torch.Tensor) -> bool:
+        """For `--on_nan skip`. The norm is the same on all processes, so they agree; fp16's scaler skips by itself."""
+        if self.args.on_nan == "stop" or self.args.mixed_precision == "fp16" or torch.isfinite(norm).item():
+            self.skipped_in_a_row = 0
+            return False
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
+            raise FloatingPointError(
+                f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite, up to step {number + 1}"
+            )
+        return True
+
+
+def groups(batches: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Micro-batches in lists of `size`.
+
+    Args:
+        batches: micro-batches.
+        size: how many make one optimiser step.
+    """
+    iterator = iter(batches)
+    while group := list(islice(iterator, size)):
+        yield group
