@@ -62,10 +62,47 @@ def test_from_pictures_to_a_report(run_script, tmp_path):
         Image.new("RGB", (40, 30), (60 * number, 0, 0)).save(folder / str(number % 2) / f"{number}.png")
     few = [*FEW, "--dataset_name", "pictures", "--alphas", "1"]
     failed = run_script("analyze.py", "runs/a/checkpoint", *few, status=1)
-    assert "--output_dir" in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("analyze.py: ") and "--output_dir" in failed.stderr
     run_script("analyze.py", "runs/a/checkpoint", "--output_dir", "runs/b", *few)
     rows = json.loads((tmp_path / "runs/b/results.json").read_text())
     assert {(row["dataset"], row["model"]) for row in rows} == {("pictures", "checkpoint")}
+    # its classes are none of the model's: structure is measured, accuracy has no meaning
+    unknown = [row for row in rows if row["metric"] in ("accuracy", "fragility")]
+    assert unknown and all(row["value"] is None and "none of the model's" in row["reason"] for row in unknown)
+    assert any(row["metric"] == "ssdt" and row["value"] is not None for row in rows)
+    asked = json.loads((tmp_path / "runs/b/analysis.json").read_text())
+    assert (asked["n_images"], asked["dataset_name"]) == (32, "pictures")
+    # a folder that is in use is refused before torch is imported, and begun anew when asked
+    failed = run_script("train_supervised.py", "--output_dir", "runs/a", *SMALL, status=1)
+    assert failed.stderr.count("\n") == 1 and "--overwrite_output_dir" in failed.stderr
+
+
+def test_training_measures_itself_goes_on_and_streams(run_script, tmp_path):
+    """`--measure_every`, a second training from the checkpoint on a stream, and their common report."""
+    measured = ["--measure_every", "2", "--measure_images", "16", "--measure_permutations", "2"]
+    run_script("train_supervised.py", "--output_dir", "runs/a", *SMALL, *measured, "--cutmix_probability", "1")
+    rows = json.loads((tmp_path / "runs/a/results.json").read_text())
+    assert {row["step"] for row in rows} == {0, 2, 4}
+    assert {row["metric"] for row in rows} >= {"ssdt", "mean_attention_distance", "attention_entropy", "accuracy"}
+    import datasets
+
+    from hf_vitgeo.data import scenes
+
+    names = list(scenes.CLASS_NAMES)
+    features = datasets.Features({"picture": datasets.Image(), "kind": datasets.ClassLabel(names=names)})
+    for split, count in (("train", 96), ("test", 40)):
+        found = scenes.render(split, 32, range(count))
+        table = {"picture": list(found["image"]), "kind": found["label"].tolist()}
+        datasets.Dataset.from_dict(table, features=features).to_parquet(tmp_path / f"pack/{split}.parquet")
+    more = ["--dataset_name", "pack", "--streaming", "--num_train_epochs", "1", "--num_warmup_epochs", "0.2"]
+    more += ["--per_device_train_batch_size", "32", "--measure_every", "2", "--measure_permutations", "2"]
+    more += ["--model_name_or_path", "runs/a/checkpoint", "--model_label", "further", "--crop", "none"]
+    said = run_script("train_supervised.py", "--output_dir", "runs/b", "--max_train_steps", "4", *more)
+    assert "further: accuracy" in said.stdout
+    facts = json.loads((tmp_path / "runs/b/args.json").read_text())
+    assert facts["steps"] == 4 and facts["position_encoding"] == "learned"
+    run_script("report.py", "runs/a", "runs/b")
+    assert "How did it get there?" in (tmp_path / "runs/a/report.html").read_text()
 
 
 @pytest.mark.filterwarnings("ignore:the clean accuracy:UserWarning", "ignore:SSDT is nan:UserWarning")
@@ -78,16 +115,19 @@ def test_the_demo_says_its_verdicts(tmp_path, monkeypatch, capsys):
     small = {"max_train_samples": 64, "max_eval_samples": 40, "num_train_epochs": 1, "num_warmup_epochs": 0.5}
     monkeypatch.setattr(demo, "BUDGET", {**small, "per_device_train_batch_size": 32})
     monkeypatch.setattr(demo, "ANALYSIS", {"n_images": 20, "n_permutations": 4, "alpha_images": 10, "alphas": [0, 1]})
-    demo.main(["--output_dir", str(tmp_path / "demo")])
+    demo.main(["--output_dir", str(tmp_path / "demo"), "--seed", "1"])
+    demo.main(["--output_dir", str(tmp_path / "demo")])  # nothing of the other seed is left
     said = capsys.readouterr().out
     assert "NO   every model is above 3 times chance" in said
     last = said.strip().splitlines()[-5:]
     assert [line.split(":")[0] for line in last] == list(demo.CONDITIONS)
     rows = json.loads((tmp_path / "demo/results.json").read_text())
-    assert {row["model"] for row in rows} == set(demo.CONDITIONS)
+    assert {row["model"] for row in rows} == set(demo.CONDITIONS) and {row["seed"] for row in rows} == {0}
     assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"report.html", "figures", "rope", "args.json"}
 
 
 def test_an_impossible_value_is_refused_before_torch(run_script):
     failed = run_script("demo.py", "--seed", "one", status=2)
     assert "one" in failed.stderr
+    failed = run_script("analyze.py", "runs/a", "--shifts", "jpeg5", status=2)
+    assert "unknown shift 'jpeg5'" in failed.stderr

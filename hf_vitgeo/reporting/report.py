@@ -10,6 +10,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from hf_vitgeo.reporting import plots
+from hf_vitgeo.reporting.over_time import over_time
 from hf_vitgeo.reporting.records import ArgsByModel, RecordsByModel, load_runs
 from hf_vitgeo.reporting.tables import PAPER_A_SCALE, paper_comparison, summary_table
 from hf_vitgeo.reporting.verdicts import demo_checks, is_demo, verdict
@@ -33,7 +34,7 @@ class _Section:
     title: str
     explanation: str
     alt: str
-    draw: Callable[[RecordsByModel, ArgsByModel], Figure]
+    draw: Callable[[RecordsByModel, ArgsByModel, Sequence[Path]], Figure]
 
 
 _SECTIONS = (
@@ -46,7 +47,7 @@ _SECTIONS = (
         "codes survives that: a curve inside the grey band is what chance gives.",
         "Two line charts of SSDT by layer, one for pictures as they are and one with shuffled patches; the numbers of "
         "the last layer are in the table above.",
-        lambda records, args: plots.ssdt_by_depth(records),
+        lambda records, args, runs: plots.ssdt_by_depth(records),
     ),
     _Section(
         "head_scatter",
@@ -54,7 +55,7 @@ _SECTIONS = (
         "Each dot is one head. To the left it looks at near patches, to the right at far ones; low down it looks at "
         "few patches, at the top at all alike. The cross is a head that looks at every patch alike.",
         "Scatter plots, one a model, of mean attention distance against entropy for every head, coloured by layer.",
-        lambda records, args: plots.head_scatter(records, args),
+        lambda records, args, runs: plots.head_scatter(records, args),
     ),
     _Section(
         "alpha_sweep",
@@ -63,7 +64,7 @@ _SECTIONS = (
         "under shuffling; in the middle the accuracy; on the right the share of it that JPEG takes away. Where "
         "accuracy falls with α, a change of fragility is partly that.",
         "Three line charts against the scale of the position codes: gain of SSDT, accuracy, fragility under JPEG.",
-        lambda records, args: plots.alpha_sweep(records),
+        lambda records, args, runs: plots.alpha_sweep(records),
     ),
     _Section(
         "fragility",
@@ -72,7 +73,16 @@ _SECTIONS = (
         "about fragility is made at small scale: a model near chance has little to lose and looks robust. The "
         "diamonds correct for guessing.",
         "Bar charts of clean accuracy and of fragility under each shift, with 95 percent intervals over pictures.",
-        lambda records, args: plots.fragility_bars(records),
+        lambda records, args, runs: plots.fragility_bars(records),
+    ),
+    _Section(
+        "over_time",
+        "How did it get there?",
+        "The same pictures at several steps of training. On the left the accuracy of the whole evaluation split; in "
+        "the middle paper B's minimum over all heads of the mean attention distance, low when some head looks at near "
+        "patches alone; on the right the structure that is tied to the position index.",
+        "Three line charts against the optimiser step: accuracy, minimum mean attention distance, SSDT under RPI.",
+        lambda records, args, runs: over_time(runs),
     ),
 )
 
@@ -98,7 +108,7 @@ def build_report(
     figures = []
     for section in _SECTIONS:
         try:
-            figure = section.draw(records, args)
+            figure = section.draw(records, args, run_dirs)
         except plots.NothingMeasured:
             continue
         path = plots.save_figure(figure, output.parent / "figures" / f"{section.name}.png")

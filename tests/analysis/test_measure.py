@@ -4,7 +4,7 @@ import torch
 
 from hf_vitgeo.analysis.measure import measure
 from hf_vitgeo.analysis.robustness import robustness_records, wilson_interval
-from hf_vitgeo.analysis.samples import Sample
+from hf_vitgeo.analysis.samples import Sample, label_map, sample_of
 from hf_vitgeo.analysis.spatial_structure import alpha_records, permutations, rpi_records, ssdt_under_rpi
 from hf_vitgeo.runs import check_record, record_key
 
@@ -128,3 +128,49 @@ def test_measure_writes_every_record_once_and_in_the_schema(tiny_classifier, sam
     assert all(row["sample_hash"] and row["dataset"] == "noise" for row in rows)
     with pytest.raises(ValueError, match="jpg5"):
         measure(model, sample, 20, 1, (), 8, ("jpg5",), 0, "x")
+
+
+def test_labels_are_matched_by_name():
+    model = {0: "cat", 1: "dog", 2: "great_white shark"}
+    assert label_map(["dog", "cat"], model).tolist() == [1, 0]
+    assert label_map(["Great white shark"], model).tolist() == [2]
+    assert label_map(["dog", "horse"], model) is None
+    assert label_map(["x", "y"], {0: "LABEL_0", 1: "LABEL_1"}).tolist() == [0, 1]
+    assert label_map(["x", "y", "z"], {0: "LABEL_0", 1: "LABEL_1"}) is None
+
+
+def test_without_a_reason_to_trust_labels_accuracy_is_null(sample, tiny_classifier):
+    settings = {"n_images": 8, "n_permutations": 2, "alphas": [], "alpha_images": 4, "seed": 0, "label": "x"}
+    rows = measure(tiny_classifier(), sample, shifts=["jpeg_q5"], no_accuracy="other classes", **settings)
+    for metric in ("accuracy", "fragility"):
+        found = [check_record(row) for row in rows if row["metric"] == metric]
+        assert found and all(row["value"] is None and row["reason"] == "other classes" for row in found)
+    assert any(row["metric"] == "ssdt" and row["value"] is not None for row in rows)
+
+
+def test_a_sample_of_a_source_is_seeded_and_resized():
+    from PIL import Image
+
+    source = [(Image.new("RGB", (9, 7), (number, 0, 0)), number % 3) for number in range(30)]
+    found = sample_of(source, 5, 1, "reds", "test", (8, 16), (0.5,) * 3, (0.5,) * 3, 2)
+    assert found.images.shape == (5, 8, 16, 3)
+    reds = found.images[:, 0, 0, 0]
+    assert (reds % 3 == found.labels).all() and sorted(reds) == reds.tolist() != list(range(5))
+    everything = sample_of(source, 100, 1, "reds", "test", (8, 8), (0.5,) * 3, (0.5,) * 3, 2)
+    assert everything.images[:, 0, 0, 0].tolist() == list(range(30))
+
+
+def test_the_size_of_pictures_is_what_the_processor_s_last_step_gives():
+    from types import SimpleNamespace
+
+    from hf_vitgeo.commands.analyze import picture_size
+
+    config = SimpleNamespace(image_size=224)
+    oblong = SimpleNamespace(size={"height": 32, "width": 48})
+    cropped = SimpleNamespace(size={"shortest_edge": 256}, do_center_crop=True, crop_size={"height": 98, "width": 98})
+    shorter = SimpleNamespace(size={"shortest_edge": 256}, do_center_crop=False, crop_size=None)
+    assert picture_size(config, oblong) == (32, 48)
+    assert picture_size(config, cropped) == (98, 98)
+    assert picture_size(config, shorter) == (224, 224)
+    with pytest.raises(ValueError, match="neither the image processor nor the configuration"):
+        picture_size(SimpleNamespace(), shorter)

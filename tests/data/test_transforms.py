@@ -236,3 +236,73 @@ def test_train_is_seeded_by_torch_alone_in_a_fixed_number_of_draws():
         torch.manual_seed(seed)
         torch.randint(9, (2,)), torch.randint(2, ())
         assert torch.randint(1 << 30, ()).item() == states[-1]
+
+
+HALF = ((0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"crop": "resized"},
+        {"policy": "autoaugment_cifar10"},
+        {"policy": "autoaugment_imagenet"},
+        {"policy": "color_jitter", "crop": "none", "horizontal_flip": False},
+        {"cutout": 12, "crop": "none", "horizontal_flip": False},
+    ],
+    ids=str,
+)
+def test_training_pictures_of_a_batch_differ(options):
+    """Randomness by picture: torchvision on a batch would draw one set of parameters for all of it."""
+    augment = train_transform(32, *HALF, **options)
+    torch.manual_seed(0)
+    batch = torch.stack([augment(wave()) for _ in range(16)])
+    assert batch.shape == (16, 3, 32, 32) and batch.abs().max() <= 1
+    assert len({tuple(row.flatten().tolist()) for row in batch}) >= 12
+    torch.manual_seed(0)
+    again = torch.stack([pickle.loads(pickle.dumps(augment))(wave()) for _ in range(16)])
+    assert torch.equal(again, batch)
+
+
+def test_policies_are_torchvision_s_after_crop_and_flip():
+    augment = train_transform(32, *HALF, crop="none", horizontal_flip=False, policy="autoaugment_cifar10")
+    small = wave().resize((32, 32), Image.Resampling.BILINEAR)
+    policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        found = augment(wave())
+        torch.manual_seed(seed)
+        expected = torch.from_numpy(np.asarray(policy(small)).copy()).permute(2, 0, 1) / 255
+        torch.testing.assert_close(found, (expected - 0.5) / 0.5)
+
+
+def test_cutout_blanks_one_clipped_square():
+    augment = train_transform(32, *HALF, crop="none", horizontal_flip=False, cutout=12)
+    white = Image.new("RGB", (32, 32), "white")
+    areas = []
+    for seed in range(100):
+        torch.manual_seed(seed)
+        blank = augment(white)[0] == 0
+        rows, columns = blank.any(1).sum().item(), blank.any(0).sum().item()
+        assert blank.sum().item() == rows * columns and 6 <= rows <= 12 and 6 <= columns <= 12
+        areas.append(rows * columns)
+    assert max(areas) == 144 and min(areas) < 100
+
+
+def test_resized_windows_are_torchvision_s():
+    augment = train_transform(24, *HALF, crop="resized", horizontal_flip=False)
+    window = v2.RandomResizedCrop((24, 24))
+    torch.manual_seed(3)
+    found = augment(wave())
+    torch.manual_seed(3)
+    expected = torch.from_numpy(np.asarray(window(wave())).copy()).permute(2, 0, 1) / 255
+    torch.testing.assert_close(found, (expected - 0.5) / 0.5)
+
+
+def test_unknown_crops_and_policies_are_refused():
+    for name in ("crop", "policy"):
+        with pytest.raises(ValueError, match=f"{name} is 'centre'; allowed are .*none"):
+            train_transform(32, *HALF, **{name: "centre"})
+    with pytest.raises(ValueError, match="cutout must not be negative"):
+        train_transform(32, *HALF, cutout=-1)
