@@ -139,9 +139,14 @@ def training_row(
     Returns:
         `pixel_values`, `labels`, `epoch` and `index`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(mix_seed(seed, epoch, index))
+    # torch.manual_seed and fork_rng look after every device: 350 microseconds a picture, three times the transform
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(mix_seed(seed, epoch, index))
+    try:
         pixel_values = transform(image)
+    finally:
+        generator.set_state(before)
     return {"pixel_values": pixel_values, "labels": label, "epoch": epoch, "index": index}
 
 

@@ -122,11 +122,12 @@ def load_stream(
     num_rows = None
     if table.info.splits and split in table.info.splits:
         num_rows = table.info.splits[split].num_examples or None
+    # first of all, or every step after it would decode
+    table = table.cast_column(image_column, datasets.Image(decode=False))
     table = table.select_columns([image_column, label_column])
     names = {image_column: "image", label_column: "label"}
     # unlike that of a table, the stream's renaming takes no name for itself
     table = table.rename_columns({old: new for old, new in names.items() if old != new})
-    table = table.cast_column("image", datasets.Image(decode=False))
     if max_samples is not None:
         table = table.shuffle(seed=seed, buffer_size=buffer).take(max_samples)
         num_rows = max_samples if num_rows is None else min(num_rows, max_samples)
