@@ -35,6 +35,25 @@ def test_equals_the_package_in_float64(rows, n):
     assert not found[expected == 0].gt(2e-6).any()
 
 
+@pytest.mark.parametrize("n", [3, 197])
+def test_blocks_and_fixed_steps_agree(n, monkeypatch):
+    """A CPU works in blocks of rows; compiled code and accelerators take a fixed number of steps."""
+    from hf_vitgeo.models import entmax as module
+
+    scores = torch.cat([rows(n) for rows in ROWS.values()]).requires_grad_()
+    fixed = module._in_fixed_steps(scores)
+    weights = torch.randn_like(fixed)
+    slow = module._gradient(fixed.detach(), weights)
+    for block in (1, 2 * n + 1, 2**18):
+        monkeypatch.setattr(module, "_BLOCK", block)
+        scores.grad = None
+        found = entmax15(scores)
+        found.backward(weights)
+        torch.testing.assert_close(found, fixed, atol=2e-6, rtol=0)
+        torch.testing.assert_close(scores.grad, slow, atol=1e-4, rtol=1e-3)
+    assert entmax15(scores[:0]).shape == (0, n)
+
+
 def test_golden_values():
     expected = torch.tensor([0.830719, 0.169281, 0.0])
     torch.testing.assert_close(entmax15(torch.tensor([1.0, 0, -1])), expected, atol=1e-6, rtol=0)
