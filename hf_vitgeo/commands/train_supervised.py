@@ -33,25 +33,24 @@ def run(args: SupervisedArguments) -> None:
         SystemExit: with one line, for a folder that is in use, a model that is impossible or data that cannot be read.
     """
     try:
-        # before torch is imported; the processes of a launch all look before one of them writes
+        # before torch is imported; the loop waits for all processes before one of them writes
         RunDir(args.output_dir).refuse_if_used(args.overwrite_output_dir, bool(args.resume_from_checkpoint))
-        from accelerate import PartialState
-
         from hf_vitgeo.training.building import build_model, picture_format
 
-        state = PartialState()
-        state.wait_for_everyone()
         pictures = picture_format(args)
         train_split = load(args, args.train_split, pictures, args.max_train_samples, args.crop == "resized")
         eval_split = load(args, str(args.eval_split), pictures, args.max_eval_samples)
         model = build_model(args, train_split.class_names)
     except (ValueError, OSError, MemoryError) as error:
         raise SystemExit(f"train_supervised.py: {error}") from error
+    from accelerate import PartialState
+
     from hf_vitgeo.training.supervised import train
 
-    on_measure = measuring(args, eval_split, pictures, state.is_main_process) if args.measure_every else None
+    on_measure = measuring(args, eval_split, pictures) if args.measure_every else None
     done = train(args, model, pictures, train_split, eval_split, on_measure)
-    if state.is_main_process:
+    # Only now: a state that is made before the Accelerator does not see that it was launched on CPUs.
+    if PartialState().is_main_process:
         accuracy = done.args()["eval_accuracy"]
         print(f"{args.label}: accuracy {accuracy:.3f} on {args.eval_split} of {args.dataset_name}; run in {done.path}")
 
@@ -101,18 +100,19 @@ def load(
     return opened
 
 
-def measuring(args: SupervisedArguments, split: "Split", pictures: "PictureFormat", writes: bool) -> "OnMeasure":
+def measuring(args: SupervisedArguments, split: "Split", pictures: "PictureFormat") -> "OnMeasure":
     """What `--measure_every` records: SSDT plain and under RPI, and every head, on a fixed sample.
 
     Args:
         args: parsed arguments.
         split: evaluation split; the sample is a seeded random part of it, or the first rows of a stream.
         pictures: what enters the model.
-        writes: whether this process writes the records.
 
     Returns:
-        A callback for the loop.
+        A callback for the loop; the main process writes what it finds.
     """
+    from accelerate import PartialState
+
     from hf_vitgeo.analysis.measure import measure
     from hf_vitgeo.analysis.samples import sample_of
     from hf_vitgeo.data.loading import ImageSplit, name_in_results
@@ -145,7 +145,7 @@ def measuring(args: SupervisedArguments, split: "Split", pictures: "PictureForma
             label=f"{args.label} at step {step}",
         )
         common = {"model": args.label, "seed": args.seed, "step": step}
-        if writes:
+        if PartialState().is_main_process:
             run.append_results([{**common, **row} for row in records])
 
     return on_measure

@@ -115,7 +115,8 @@ def save_model(accelerator: Accelerator, model: Any, pictures: PictureFormat, fo
         pictures: what enters the model.
         folder: where `from_pretrained` will read. What was there is replaced.
     """
-    state = accelerator.get_state_dict(model)  # gathers what is sharded
+    # gathers what is sharded; a compiled model puts its own name before each of the model's
+    state = {name.replace("_orig_mod.", ""): value for name, value in accelerator.get_state_dict(model).items()}
     if accelerator.is_main_process:
         aside = folder.with_name(f".partial_{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)

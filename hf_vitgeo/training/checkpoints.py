@@ -37,6 +37,7 @@ class Progress:
         epoch: the epoch that goes on.
         batch: micro-batches of this epoch that are done, on each process.
         loss_sum: sum of the losses of this epoch's steps.
+        counted: how many steps that sum has; a skipped one is not in it.
         skipped: steps that were left out because a gradient was not finite.
         best: the best accuracy of an evaluation.
         seconds: time spent on training before this process began.
@@ -44,7 +45,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.step = self.epoch = self.batch = self.skipped = 0
+        self.step = self.epoch = self.batch = self.counted = self.skipped = 0
         self.loss_sum, self.best = 0.0, -math.inf
         self.seconds = self.measuring = 0.0
 
@@ -104,8 +105,10 @@ class Checkpoints:
                     shutil.rmtree(old)
         except Exception as error:  # torch and safetensors have their own errors for a write that failed
             shutil.rmtree(aside, ignore_errors=True)
+            free = shutil.disk_usage(self.folder.parent).free / 2**20  # torch does not say that a disk is full
             raise OSError(
-                f"the checkpoint of step {step} could not be written to {self.folder} ({error}). {self._last_good()}"
+                f"the checkpoint of step {step} could not be written to {self.folder} ({error}; {free:.0f} MiB are "
+                f"free there). {self._last_good()}"
             ) from error
         self.accelerator.wait_for_everyone()
         return target

@@ -192,11 +192,12 @@ class _Loop:
                 progress.skipped += 1
             else:
                 self.loss_sum += values[0]
+                progress.counted += 1
                 indices = torch.cat([batch["index"] for batch in group])
                 if self.guard.add(progress.step, progress.epoch, values, indices):
                     self._look()
             self._after_step()
-        self._end_of_epoch(planned)
+        self._end_of_epoch()
 
     def _advice(self) -> str:
         saved = self.checkpoints.all()
@@ -251,10 +252,10 @@ class _Loop:
         self.started = time.perf_counter()
         self.checkpoints.save(self.progress.step, self._resumed_facts())
 
-    def _end_of_epoch(self, steps: int) -> None:
+    def _end_of_epoch(self) -> None:
         args, accelerator, progress = self.args, self.accelerator, self.progress
         self._look()
-        loss = accelerator.reduce(self.loss_sum.reshape(1), reduction="mean").item() / steps
+        loss = accelerator.reduce(self.loss_sum.reshape(1), reduction="mean").item() / max(progress.counted, 1)
         event = {"epoch": progress.epoch, "step": progress.step, "loss": loss, "accuracy": None}
         last = progress.step == self.total
         if last or (progress.epoch + 1) % args.eval_every_epochs == 0:
@@ -267,7 +268,7 @@ class _Loop:
                 self._save("best")
         if accelerator.is_main_process:
             self.run.log(**event, learning_rate=self.rates[progress.step - 1], skipped=progress.skipped)
-        progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.epoch, progress.batch, progress.counted = progress.epoch + 1, 0, 0
         self.loss_sum.zero_()
         if args.checkpointing_steps == "epoch":
             self._checkpoint()

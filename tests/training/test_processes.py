@@ -59,6 +59,23 @@ def launch(tmp_path, processes, name, **settings):
     return folder
 
 
+def test_the_script_on_two_processes(tmp_path):
+    words = "--preset tiny --max_train_samples 64 --max_eval_samples 33 --num_train_epochs 1 --num_warmup_epochs 0.3"
+    words += " --per_device_train_batch_size 8 --measure_every 4 --measure_images 8 --measure_permutations 2"
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
+    command += [str(free_port()), str(ROOT / "scripts/train_supervised.py"), "--output_dir", "run", *words.split()]
+    environment["HF_HOME"] = str(tmp_path / "home")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("learned: accuracy") == 1
+    facts = json.loads((tmp_path / "run/args.json").read_text())
+    assert (facts["num_processes"], facts["steps"], facts["images_seen"]) == (2, 4, 64)
+    assert abs(facts["eval_accuracy"] * 33 - round(facts["eval_accuracy"] * 33)) < 1e-5
+    steps = [row["step"] for row in json.loads((tmp_path / "run/results.json").read_text())]
+    assert sorted(set(steps)) == [0, 4] and steps.count(0) == steps.count(4)
+
+
 def compare(one, other):
     first, second = (load_file(folder / "checkpoint" / "model.safetensors") for folder in (one, other))
     for name, value in first.items():
@@ -88,3 +105,22 @@ def test_two_processes_resume_to_the_bit(tmp_path):
     )
     first, second = (load_file(folder / "checkpoint" / "model.safetensors") for folder in (straight, resumed))
     assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+@pytest.mark.slow
+def test_sharded_resume_to_the_bit(tmp_path, monkeypatch):
+    """FSDP2 on two processes: the checkpoint is whole, loads without FSDP, and a resume goes on to the bit."""
+    for name, value in {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_RESHARD_AFTER_FORWARD": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    settings = {"per_device_train_batch_size": 4, "checkpointing_steps": "5", "num_train_epochs": 2}
+    straight = launch(tmp_path, 2, "straight", **settings)
+    other = launch(tmp_path, 2, "other", **settings)
+    resumed = launch(tmp_path, 2, "other", resume_from_checkpoint=str(other / "checkpoints/step_10"), **settings)
+    first, second = (load_file(folder / "checkpoint" / "model.safetensors") for folder in (straight, resumed))
+    assert first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())

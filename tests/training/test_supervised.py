@@ -53,3 +53,26 @@ def test_an_impossible_model_is_refused_before_data_is_read(arguments):
 
     with pytest.raises(BaseException, match="num_attention_heads"):
         run(arguments(num_attention_heads=5, dataset_name="no/such-data"))
+
+
+@pytest.mark.slow
+def test_a_compiled_run_resumes_and_saves_the_model_s_own_names(colours, arguments, fit):
+    settings = {"torch_compile": True, "num_train_epochs": 1, "checkpointing_steps": "2"}
+    run = fit(arguments(**settings), colours(96), colours(40))
+    names = AutoModelForImageClassification.from_pretrained(run.checkpoint).state_dict()
+    assert not any("_orig_mod" in name for name in names)
+    before = {name: value.clone() for name, value in names.items()}
+    fit(arguments(**settings, resume_from_checkpoint=str(run.path / "checkpoints/step_4")), colours(96), colours(40))
+    after = AutoModelForImageClassification.from_pretrained(run.checkpoint).state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_trackers_get_loss_rate_and_accuracy(colours, arguments, fit):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = fit(arguments(report_to=["tensorboard"]), colours(96), colours(40))
+    read = EventAccumulator(str(run.path / "hf_vitgeo"))
+    read.Reload()
+    assert {"loss", "learning_rate", "accuracy"} <= set(read.Tags()["scalars"])
+    assert [event.step for event in read.Scalars("accuracy")] == [6, 12, 18]
