@@ -8,6 +8,7 @@
     checkpoint/    what `from_pretrained` reads: the weights at the end of training
     best/          likewise, at the best evaluation
     checkpoints/   what a killed run resumes from
+    trackers/      what tensorboard reads
 
 Plots, tables, the report and the cards read these files and never a model. Nothing here imports torch.
 """
@@ -42,13 +43,13 @@ KEY_FIELDS = (
     "step",
     "sample_hash",
 )
-#: What was found. `spread` is null or a mapping with a `kind`: "sd" (`value`, and `standard_error` where it is one of
-#: a mean), or "interval95" (`low`, `high`).
+#: What was found. `spread` is null or has a `kind`: "sd" (`value`, and `standard_error` of a mean), or "interval95"
+#: (`low`, `high`).
 VALUE_FIELDS = ("value", "spread", "n_images", "reason")
 FIELDS = KEY_FIELDS + VALUE_FIELDS
 
 #: Everything that a run writes into its folder. What else lies there is the user's and is never touched.
-_CONTENT = ("args.json", "log.jsonl", "results.json", "analysis.json", "arrays", "checkpoint", "best", "checkpoints")
+_CONTENT = tuple("args.json log.jsonl results.json analysis.json arrays checkpoint best checkpoints trackers".split())
 
 _VERSIONS_OF = ("hf-vitgeo", "torch", "torchvision", "transformers", "datasets", "accelerate", "evaluate", "numpy")
 
@@ -119,7 +120,7 @@ def merge_records(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, A
             is never thinned out in silence.
 
     Returns:
-        One list: each old record at its place, or the new ones with its key; then the rest of the new ones.
+        Each old record at its place, or the new ones with its key; then the rest of the new ones.
     """
     fresh: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in new:
@@ -203,9 +204,8 @@ class RunDir:
         return [name for name in _CONTENT if (self.path / name).exists()]
 
     def start_over(self) -> None:
-        """Remove what an earlier run left, so that no number of it can be taken for one of the next."""
-        for name in self.in_use():
-            path = self.path / name
+        """Remove what an earlier run left: no number of it can be taken for one of the next."""
+        for path in [*map(self.path.joinpath, self.in_use()), *self.path.glob(".partial_*")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def refuse_if_used(self, overwrite: bool, resume: bool) -> None:
@@ -213,8 +213,7 @@ class RunDir:
 
         Args:
             overwrite: the user wants it removed.
-            resume: the user wants to go on with it. A run that was killed before its first checkpoint left a log and
-                no weights; it begins anew.
+            resume: the user wants to go on. A run killed before its first checkpoint begins anew.
 
         Raises:
             ValueError: naming the folder, what is in it and what to do.
@@ -228,12 +227,7 @@ class RunDir:
         )
 
     def rewind(self, step: int, epoch: int) -> None:
-        """Forget what was logged and measured after a checkpoint, which a resumed run does again.
-
-        Args:
-            step: steps that the checkpoint has done.
-            epoch: the epoch that it is in.
-        """
+        """Forget what was logged and measured after a checkpoint (its step and epoch): a resumed run does it again."""
         lines = [json.dumps(event) for event in self.events() if event["epoch"] < epoch]
         write_atomically(self.path / "log.jsonl", "".join(f"{line}\n" for line in lines))
         kept = [row for row in self.results() if row["step"] is None or row["step"] <= step]
@@ -256,9 +250,12 @@ class RunDir:
             stream.write(json.dumps(plain(event), allow_nan=False) + "\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """Read `log.jsonl`; an empty list where there is none."""
+        """Read `log.jsonl`; an empty list where there is none. A last line that a crash cut off is left out."""
         path = self.path / "log.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()
+        return [json.loads(line) for line in lines]
 
     def append_results(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Add records to `results.json`; one with a known key replaces the old one. The file is whole or unchanged.

@@ -25,7 +25,10 @@ ARROWS = {
     "commands": EVERYTHING,
     "__init__": {"version"},
 }
-WITHOUT_TORCH = ("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.training.arguments", "hf_vitgeo.recipes")
+WITHOUT_TORCH = [
+    *("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.recipes"),
+    *("hf_vitgeo.training.arguments", "hf_vitgeo.training.command_line", "hf_vitgeo.data.catalog"),
+]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -9,7 +9,7 @@ import torch
 from hf_vitgeo.analysis.adapters import adapter_for
 from hf_vitgeo.analysis.recorder import record
 from hf_vitgeo.analysis.samples import Sample
-from hf_vitgeo.metrics.ssdt.pure import mantel_null
+from hf_vitgeo.metrics.ssdt.mantel import mantel_null
 
 N_PERMUTATIONS = 16
 NULL_DRAWS = 500

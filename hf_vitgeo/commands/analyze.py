@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.shifts import parse_shift
 from hf_vitgeo.runs import RunDir, check_record
-from hf_vitgeo.training.arguments import flag, parse
+from hf_vitgeo.training.arguments import flag
+from hf_vitgeo.training.command_line import parse
 
 if TYPE_CHECKING:
     from hf_vitgeo.analysis.samples import Sample
@@ -22,7 +23,7 @@ class AnalyzeArguments:
     output_dir: str | None = flag(None, "Run folder for the results; the model's own where it is a run folder.")
     model_label: str | None = flag(None, "Name of the model in results; that of its run where left out.")
     dataset_name: str | None = flag(None, "Hub id, local folder or 'scenes'; that of the run where left out.")
-    split: str = flag("test", "Split to measure on.")
+    split: str | None = flag(None, "Split to measure on; the run's evaluation split where left out, else 'test'.")
     image_column_name: str | None = flag(None, "Column of the pictures; found from the features where left out.")
     label_column_name: str | None = flag(None, "Column of the classes; found from the features where left out.")
     skip_bad_images: bool = flag(False, "Leave out pictures that cannot be read, and count them.")
@@ -97,6 +98,12 @@ def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
     dataset_name = args.dataset_name or trained.get("dataset_name")
     if dataset_name is None:
         raise SystemExit("analyze.py: --dataset_name is missing, and the model has no run that names one")
+    if dataset_name == trained.get("dataset_name"):
+        # what the run knew of its data holds for its analysis
+        args.split = args.split or trained.get("eval_split")
+        args.image_column_name = args.image_column_name or trained.get("image_column_name")
+        args.label_column_name = args.label_column_name or trained.get("label_column_name")
+    args.split = args.split or "test"
     try:
         model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
         sample, no_accuracy = _load_sample(args, dataset_name, model, processor)
@@ -149,7 +156,7 @@ def _load_sample(args: AnalyzeArguments, dataset_name: str, model: Any, processo
 
     images, labels, class_names = load_arrays(
         dataset_name,
-        args.split,
+        str(args.split),
         picture_size(model.config, processor),
         image_column=args.image_column_name,
         label_column=args.label_column_name,
@@ -165,7 +172,7 @@ def _load_sample(args: AnalyzeArguments, dataset_name: str, model: Any, processo
         images,
         labels if outputs is None else outputs[labels],
         name_in_results(dataset_name),
-        args.split,
+        str(args.split),
         tuple(processor.image_mean),
         tuple(processor.image_std),
         args.batch_size,

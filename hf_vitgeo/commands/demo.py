@@ -8,7 +8,8 @@ from typing import Any
 
 from hf_vitgeo.commands import analyze, train_supervised
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments, flag, parse
+from hf_vitgeo.training.arguments import SupervisedArguments, flag
+from hf_vitgeo.training.command_line import parse
 
 #: The conditions of paper A, by the name of the model. The learned table starts at N(0, 1), as in the paper's code:
 #: at 0.02 it stays invisible to SSDT for many epochs.
@@ -86,7 +87,10 @@ def run(args: DemoArguments) -> Path:
         The report's path. The folder also has `results.json` with the records of all models, and figures.
     """
     root = RunDir(args.output_dir)
+    if root.in_use() and root.args().get("models") != list(CONDITIONS):
+        raise SystemExit(f"demo.py: --output_dir {root.path} holds another run; name a folder for the demonstration")
     root.start_over()
+    root.write_args({"models": list(CONDITIONS), "seed": args.seed})
     for number, (name, condition) in enumerate(CONDITIONS.items(), start=1):
         print(f"[{number}/{len(CONDITIONS)}] {name}", flush=True)
         folder = str(root.path / name)
@@ -102,7 +106,6 @@ def run(args: DemoArguments) -> Path:
             )
         )
         root.append_results(analyze.run(analyze.AnalyzeArguments(model=folder, seed=args.seed, **ANALYSIS)))
-    root.write_args({"models": list(CONDITIONS), "seed": args.seed})
     from hf_vitgeo.reporting.report import build_report
 
     runs = [root.path / name for name in CONDITIONS]

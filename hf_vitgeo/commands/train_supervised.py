@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.catalog import entry
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments, parse
+from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.command_line import parse
 
 if TYPE_CHECKING:
     from hf_vitgeo.training.building import PictureFormat
@@ -30,7 +31,8 @@ def run(args: SupervisedArguments) -> None:
         args: see `SupervisedArguments`.
 
     Raises:
-        SystemExit: with one line, for a folder that is in use, a model that is impossible or data that cannot be read.
+        SystemExit: with one line, for a folder that is in use, a model that is impossible, data that cannot be read, a
+            loss that is not finite, or a checkpoint that cannot be written; with status 143 after SIGTERM.
     """
     try:
         # before torch is imported; the loop waits for all processes before one of them writes
@@ -41,18 +43,35 @@ def run(args: SupervisedArguments) -> None:
         train_split = load(args, args.train_split, pictures, args.max_train_samples, args.crop == "resized")
         eval_split = load(args, str(args.eval_split), pictures, args.max_eval_samples)
         model = build_model(args, train_split.class_names)
-    except (ValueError, OSError, MemoryError) as error:
+        if args.model_name_or_path and args.model_label is None:
+            args.model_label = label_of(model.config)
+        from accelerate import PartialState
+
+        from hf_vitgeo.training.supervised import train
+
+        on_measure = measuring(args, eval_split, pictures) if args.measure_every else None
+        done = train(args, model, pictures, train_split, eval_split, on_measure)
+    except (ValueError, OSError, MemoryError, FloatingPointError) as error:
         raise SystemExit(f"train_supervised.py: {error}") from error
-    from accelerate import PartialState
-
-    from hf_vitgeo.training.supervised import train
-
-    on_measure = measuring(args, eval_split, pictures) if args.measure_every else None
-    done = train(args, model, pictures, train_split, eval_split, on_measure)
     # Only now: a state that is made before the Accelerator does not see that it was launched on CPUs.
     if PartialState().is_main_process:
         accuracy = done.args()["eval_accuracy"]
         print(f"{args.label}: accuracy {accuracy:.3f} on {args.eval_split} of {args.dataset_name}; run in {done.path}")
+
+
+def label_of(config: Any) -> str:
+    """Name in results of a checkpoint that is trained on: its encoding (+rpt), or its family where it is none of ours.
+
+    Args:
+        config: of the model.
+
+    Returns:
+        The name.
+    """
+    encoding = getattr(config, "position_encoding", None)
+    if encoding is None:
+        return str(config.model_type)
+    return encoding + ("+rpt" if config.permute_tokens_in_training else "")
 
 
 def load(

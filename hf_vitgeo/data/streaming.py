@@ -36,6 +36,7 @@ class StreamedSplit:
         num_rows: how many there are, or None where the data set does not say.
         origin: what messages call it.
         skip_bad_images: leave out rows that cannot be read.
+        is_subset: whether `rows` are a drawn part; a shard of it may have fewer rows than others.
     """
 
     rows: "datasets.IterableDataset"
@@ -43,6 +44,7 @@ class StreamedSplit:
     num_rows: int | None
     origin: str
     skip_bad_images: bool = False
+    is_subset: bool = False
 
     def read(self, rank: int, world_size: int, seed: int | None = None, buffer: int = 1) -> Iterator[tuple[Any, int]]:
         """Read this process's share.
@@ -57,26 +59,41 @@ class StreamedSplit:
             The encoded picture and its label.
 
         Raises:
-            ValueError: for a label that is missing or out of range, or a picture that cannot be read where bad ones
-                are to be left out and all are bad; it names the row in this process's share.
+            ValueError: for a label that is missing or out of range; it names the row by its place in what is read.
         """
         from datasets.distributed import split_dataset_by_node
 
         rows = self.rows if seed is None else self.rows.shuffle(seed=seed, buffer_size=buffer)
+        # One process and two must see the same pictures: a part that is taken shard by shard would differ.
+        mine = split_dataset_by_node(rows, rank, world_size, strategy="examples" if self.is_subset else "auto")
         skipped: list[str] = []
-        for number, row in enumerate(split_dataset_by_node(rows, rank, world_size)):
-            where = f"row {number} (process {rank} of {world_size}) of {self.origin}"
-            label = check_label(row["label"], len(self.class_names), where)
-            if self.skip_bad_images:
-                try:
-                    load_rgb(row["image"] or {})
-                except (ValueError, OSError) as error:
-                    skipped.append(f"{where}: {error}")
-                    continue
-            yield row["image"], label
-        if skipped:
-            listed = [*skipped[:10], *["..."] * (len(skipped) > 10)]
-            warnings.warn("\n  ".join([f"left out {len(skipped)} rows that cannot be read:", *listed]), stacklevel=2)
+        try:
+            for number, row in enumerate(mine):
+                where = f"row {number} of {self.share_name(rank, world_size, seed is not None)}"
+                label = check_label(row["label"], len(self.class_names), where)
+                if self.skip_bad_images:
+                    try:
+                        load_rgb(row["image"] or {})
+                    except (ValueError, OSError) as error:
+                        skipped.append(f"{where}: {error}")
+                        continue
+                yield row["image"], label
+        finally:  # also where the reader stops early
+            if skipped:
+                listed = [*skipped[:10], *["..."] * (len(skipped) > 10)]
+                summary = f"left out {len(skipped)} rows that cannot be read:"
+                warnings.warn("\n  ".join([summary, *listed]), stacklevel=2)
+
+    def share_name(self, rank: int, world_size: int, shuffled: bool) -> str:
+        """What messages call the rows that one process reads.
+
+        Args:
+            rank: number of the process.
+            world_size: number of processes.
+            shuffled: whether they are read in another order than they are stored.
+        """
+        part = "" if world_size == 1 else f"the part of process {rank} of {world_size} of "
+        return f"{part}{'the shuffled ' if shuffled else ''}{self.origin}"
 
 
 def load_stream(
@@ -131,7 +148,7 @@ def load_stream(
     if max_samples is not None:
         table = table.shuffle(seed=seed, buffer_size=buffer).take(max_samples)
         num_rows = max_samples if num_rows is None else min(num_rows, max_samples)
-    return StreamedSplit(table, tuple(feature.names), num_rows, origin, skip_bad_images)
+    return StreamedSplit(table, tuple(feature.names), num_rows, origin, skip_bad_images, max_samples is not None)
 
 
 def first_images(split: StreamedSplit, count: int) -> list[tuple[Any, int]]:
@@ -240,5 +257,6 @@ class StreamedEvaluation(IterableDataset):
             try:
                 image = load_rgb(cell or {})
             except (ValueError, OSError) as error:
-                raise ValueError(f"row {number} of {self.split.origin}: {error}") from error
+                where = self.split.share_name(self.rank, self.world_size, shuffled=False)
+                raise ValueError(f"row {number} of {where}: {error}") from error
             yield {"pixel_values": self.transform(image), "labels": label}

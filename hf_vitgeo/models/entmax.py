@@ -54,14 +54,15 @@ def _solve_block(scores: torch.Tensor, result: torch.Tensor) -> None:
     # By Cauchy and Schwarz, tau is at least mean - 1 / sqrt(N): near tau where the scores are alike.
     tau = shifted.mean(dim=-1, keepdim=True).sub_(count**-0.5).clamp_(min=-1)
     rest, total, norm = torch.empty_like(shifted), torch.empty_like(tau), torch.empty_like(tau)
-    done = math.sqrt(torch.finfo(tau.dtype).eps)
+    # After a step d the sum is still too large by at most N d^2.
+    done = math.sqrt(8 * torch.finfo(tau.dtype).eps / count)
     for _ in range(2 * newton_iterations(count)):
         torch.sub(shifted, tau, out=rest).clamp_(min=0)
         torch.sum(rest, dim=-1, keepdim=True, out=total)
         torch.linalg.vector_norm(rest, dim=-1, keepdim=True, out=norm)
         step = norm.square_().sub_(1).div_(total).mul_(0.5)
         tau.add_(step)
-        # convergence is quadratic: after such a step, what is left is below the precision. NaN counts as done.
+        # NaN counts as done
         if not (step > done).any():
             break
     shifted.sub_(tau).clamp_(min=0)

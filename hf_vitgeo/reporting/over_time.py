@@ -42,7 +42,8 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
         NothingMeasured: if no run was measured at several steps.
     """
     runs = {path: RunDir(path) for path in map(Path, run_dirs)}
-    measured = {path: min_mad_by_step(run.results()) for path, run in runs.items()}
+    records = {path: _one_sample(run.results()) for path, run in runs.items()}
+    measured = {path: min_mad_by_step(rows) for path, rows in records.items()}
     measured = {path: steps for path, steps in measured.items() if len(steps) > 1}
     if not measured:
         raise NothingMeasured("no run was measured at several steps (--measure_every): nothing to draw")
@@ -57,9 +58,9 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
         evaluated = [event for event in runs[path].events() if event.get("accuracy") is not None]
         accuracy.plot([event["step"] for event in evaluated], [event["accuracy"] for event in evaluated], **look)
         distance.plot(list(minimum), list(minimum.values()), **look)
-        _draw_structure(structure, runs[path].results(), look)
-    accuracy.set(title="Accuracy", ylabel="top-1 accuracy on the evaluation split (share of images)")
-    distance.set(title="The most local head", ylabel="minimum MAD (share of the largest distance)")
+        _draw_structure(structure, records[path], look)
+    accuracy.set(title="Accuracy", ylabel="top-1 accuracy (share of images)")
+    distance.set(title="The most local head", ylabel="minimum MAD (share of largest)")
     structure.set(title="Structure tied to the index", ylabel="SSDT under RPI, last layer")
     structure.axhline(0, color=GREY, lw=0.8)
     for ax in (accuracy, distance):
@@ -69,6 +70,19 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
         ax.grid(alpha=0.3)
     legend(fig, as_records, styles=styles)
     return fig
+
+
+def _one_sample(records: Sequence[Record]) -> list[Record]:
+    """The records of the sample that was measured at most steps: another one belongs on no common line."""
+    steps: dict[tuple, set] = {}
+    for row in records:
+        steps.setdefault(_sample(row), set()).add(row["step"])
+    chosen = max(steps, key=lambda sample: len(steps[sample]), default=None)
+    return [row for row in records if _sample(row) == chosen]
+
+
+def _sample(record: Record) -> tuple:
+    return tuple(record.get(field) for field in ("dataset", "split", "sample_hash"))
 
 
 def _draw_structure(ax: Axes, records: Sequence[Record], look: dict) -> None:

@@ -1,19 +1,12 @@
 """Command-line arguments of training. No torch: `--help` and every refusal come at once."""
 
-import argparse
 import importlib.util
-import json
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+import math
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from transformers import HfArgumentParser
-
 from hf_vitgeo.data.catalog import entry
-from hf_vitgeo.recipes import recipe, words_of
 
 #: Flags that set the configuration field of the same name; None leaves the preset's value.
 MODEL_FIELDS = (
@@ -88,8 +81,8 @@ class SupervisedArguments:
 
     model_name_or_path: str | None = flag(None, "Checkpoint folder or Hub id to go on from, with its architecture.")
     ignore_mismatched_sizes: bool = flag(False, "Give that checkpoint a new head where the classes differ.")
-    preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] = flag(
-        "vit_compact_paper_b", "Model to start from; the flags below change it."
+    preset: Literal["vit_s16_paper_a", "vit_compact_paper_b", "vit_s16_dino", "tiny"] | None = flag(
+        None, "Model to start from, vit_compact_paper_b where left out; the flags below change it."
     )
     hidden_size: int | None = flag(None, "Width of the residual stream.")
     num_hidden_layers: int | None = flag(None, "Number of blocks.")
@@ -160,8 +153,16 @@ class SupervisedArguments:
                 raise ValueError(f"--report_to is {tracker!r}; allowed are {', '.join(TRACKERS)}")
             if importlib.util.find_spec(TRACKERS[tracker]) is None:
                 raise ValueError(f"--report_to {tracker}: it is not installed (pip install {TRACKERS[tracker]})")
-        if self.model_name_or_path and self.model_overrides():
-            names = ", ".join(f"--{name}" for name in self.model_overrides())
+        if self.max_train_steps is not None and (self.num_warmup_steps or 0) >= self.max_train_steps:
+            raise ValueError(
+                f"--num_warmup_steps is {self.num_warmup_steps} of --max_train_steps {self.max_train_steps}; warm-up "
+                "must end before training does"
+            )
+        if self.resume_from_checkpoint not in (None, "auto") and not Path(str(self.resume_from_checkpoint)).is_dir():
+            raise ValueError(f"--resume_from_checkpoint {self.resume_from_checkpoint} is no folder; or say 'auto'")
+        given = [*self.model_overrides(), *(["preset"] if self.preset else [])]
+        if self.model_name_or_path and given:
+            names = ", ".join(f"--{name}" for name in given)
             raise ValueError(f"--model_name_or_path brings its own architecture; leave out {names}")
 
     def _check_numbers(self) -> None:
@@ -169,17 +170,21 @@ class SupervisedArguments:
             "per_device_train_batch_size per_device_eval_batch_size num_train_epochs learning_rate max_grad_norm "
             "eval_every_epochs max_train_samples max_eval_samples max_train_steps gradient_accumulation_steps "
             "save_total_limit measure_every measure_images measure_permutations shuffle_buffer_size cutmix_alpha "
-            "mixup_alpha"
+            "mixup_alpha hidden_size num_hidden_layers num_attention_heads intermediate_size image_size patch_size"
         )
         for name in positive.split():
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"--{name} is {value}; allowed is a number above 0")
-        for name in "num_warmup_epochs num_warmup_steps weight_decay dataloader_num_workers seed cutout_size".split():
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"--{name} is {value}; allowed is a finite number above 0")
+        not_negative = (
+            "num_warmup_epochs num_warmup_steps weight_decay dataloader_num_workers seed cutout_size "
+            "position_init_std initializer_range num_register_tokens"
+        )
+        for name in not_negative.split():
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise ValueError(f"--{name} is {value}; allowed is a number of at least 0")
-        for name in ("label_smoothing", "ema_decay"):
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"--{name} is {value}; allowed is a finite number of at least 0")
+        for name in ("label_smoothing", "ema_decay", "drop_path_rate"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"--{name} is {value}; allowed is a number from 0 up to 1")
@@ -209,7 +214,7 @@ class SupervisedArguments:
         if known:
             self.image_column_name = self.image_column_name or known.image_column
             self.label_column_name = self.label_column_name or known.label_column
-            small = self.preset in ("vit_compact_paper_b", "tiny") and known.image_size <= 64
+            small = self.preset in (None, "vit_compact_paper_b", "tiny") and known.image_size <= 64
             if small and self.image_size is None and self.patch_size is None and not self.model_name_or_path:
                 # paper B: an 8x8 grid on every data set
                 self.image_size, self.patch_size = known.image_size, known.image_size // 8
@@ -217,7 +222,7 @@ class SupervisedArguments:
     @property
     def label(self) -> str:
         """Name of the model in results and figures."""
-        encoding = self.position_encoding or "learned"
+        encoding = self.position_encoding or "learned"  # every preset's
         return self.model_label or encoding + ("+rpt" if self.permute_tokens_in_training else "")
 
     def model_overrides(self) -> dict[str, Any]:
@@ -231,54 +236,3 @@ class SupervisedArguments:
     def as_dict(self) -> dict[str, Any]:
         """Every argument by name."""
         return asdict(self)
-
-
-def parse(dataclass_type: Any, argv: Sequence[str] | None, description: str, prog: str | None = None) -> Any:
-    """Parse a command line into a dataclass: the recipe first, the file over it, the flags over both.
-
-    Args:
-        dataclass_type: whose fields are the flags.
-        argv: the words, or None for those of the process.
-        description: one sentence for `--help`.
-        prog: name of the command.
-
-    Returns:
-        An instance. A wrong flag, key or value ends the process with status 2 and one line that names it.
-    """
-    parser = HfArgumentParser(dataclass_type, description=description, prog=prog, allow_abbrev=False)
-    words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        words = [*_given_beside_flags(dataclass_type, words), *words]
-        return parser.parse_args_into_dataclasses(args=words)[0]
-    except ValueError as error:
-        unknown = "Some specified arguments are not used by the HfArgumentParser: "
-        parser.error(str(error).replace(unknown, "unknown arguments: "))
-
-
-def _given_beside_flags(dataclass_type: Any, words: list[str]) -> list[str]:
-    """The flags that a recipe and a file stand for; argparse then checks their values like any other."""
-    known = {each.name for each in fields(dataclass_type)}
-    before = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in {"recipe", "config"} & known:
-        before.add_argument(f"--{name}")
-    asked = vars(before.parse_known_args(words)[0])
-    given: list[str] = []
-    if asked.get("recipe"):
-        given += words_of(recipe(asked["recipe"]).overrides)
-    if asked.get("config"):
-        content = _read_flags(asked["config"])
-        if unknown := sorted(set(content) - known):
-            raise ValueError(f"--config {asked['config']} has the unknown keys {', '.join(unknown)}")
-        given += words_of(content)
-    return given
-
-
-def _read_flags(path: str) -> dict[str, Any]:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
-    except (OSError, json.JSONDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"--config {path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"--config {path} must hold names and values of flags")
-    return content

@@ -15,6 +15,10 @@ from hf_vitgeo.data.transforms import NORMALIZATION
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
 from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.checkpoints import write_failed
+
+#: Paper B's model, which is small enough for any machine.
+DEFAULT_PRESET = "vit_compact_paper_b"
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def build_config(args: SupervisedArguments, class_names: tuple[str, ...]) -> ViT
     Raises:
         ValueError: for impossible values (see `ViTGeoConfig`).
     """
-    return ViTGeoConfig.from_preset(args.preset, **args.model_overrides(), **_labels(class_names))
+    return ViTGeoConfig.from_preset(args.preset or DEFAULT_PRESET, **args.model_overrides(), **_labels(class_names))
 
 
 def picture_format(args: SupervisedArguments) -> PictureFormat:
@@ -93,6 +97,13 @@ def build_model(args: SupervisedArguments, class_names: tuple[str, ...]) -> Any:
             f"--model_name_or_path {args.model_name_or_path} has {saved.num_labels} classes, the data "
             f"{len(class_names)}; --ignore_mismatched_sizes gives it a new head"
         )
+    named = [saved.id2label[number] for number in range(saved.num_labels)]
+    unnamed = all(name == f"LABEL_{number}" for number, name in enumerate(named))
+    if saved.num_labels == len(class_names) and not unnamed and named != list(class_names):
+        raise ValueError(
+            f"--model_name_or_path {args.model_name_or_path} has as many classes as the data, but others or in "
+            f"another order: {named[:3]} ... and {list(class_names[:3])} ..."
+        )
     return AutoModelForImageClassification.from_pretrained(
         args.model_name_or_path, ignore_mismatched_sizes=args.ignore_mismatched_sizes, **_labels(class_names)
     )
@@ -114,26 +125,38 @@ def save_model(accelerator: Accelerator, model: Any, pictures: PictureFormat, fo
         model: as Accelerate prepared it, or bare.
         pictures: what enters the model.
         folder: where `from_pretrained` will read. What was there is replaced.
+
+    Raises:
+        OSError: when it could not be written, as on a full disk.
     """
     # gathers what is sharded; a compiled model puts its own name before each of the model's
     state = {name.replace("_orig_mod.", ""): value for name, value in accelerator.get_state_dict(model).items()}
     if accelerator.is_main_process:
         aside = folder.with_name(f".partial_{folder.name}")
-        shutil.rmtree(aside, ignore_errors=True)
         bare = accelerator.unwrap_model(model, keep_torch_compile=False)
-        # its bar for one small file would tear the bar of the training
-        shown = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        bare.save_pretrained(aside, state_dict=state)
-        if shown:
-            logging.enable_progress_bar()
-        processor = ViTImageProcessor(
-            size={"height": pictures.size[0], "width": pictures.size[1]},
-            image_mean=list(pictures.mean),
-            image_std=list(pictures.std),
-            resample=2,
-        )
-        processor.save_pretrained(aside)
+        try:
+            _write(bare, state, pictures, aside)
+        except Exception as error:  # safetensors has an error of its own for a write that failed
+            shutil.rmtree(aside, ignore_errors=True)
+            raise OSError(write_failed(f"the model ({folder.name})", folder.parent, error)) from error
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(aside, folder)
     accelerator.wait_for_everyone()
+
+
+def _write(model: Any, state: dict[str, Any], pictures: PictureFormat, folder: Path) -> None:
+    """Weights, code and image processor into a folder of their own."""
+    shutil.rmtree(folder, ignore_errors=True)
+    # its bar for one small file would tear the bar of the training
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    model.save_pretrained(folder, state_dict=state)
+    if shown:
+        logging.enable_progress_bar()
+    processor = ViTImageProcessor(
+        size={"height": pictures.size[0], "width": pictures.size[1]},
+        image_mean=list(pictures.mean),
+        image_std=list(pictures.std),
+        resample=2,
+    )
+    processor.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Runs that survive: checkpoints that are whole or absent, resume, signals, and the stop on what is not finite.
+"""Runs that survive: checkpoints that are whole or absent, resume, and signals.
 
 A checkpoint is written beside its place, with a manifest of sizes and hashes, and renamed when it is whole; the one
 before stays until then. Training state that Accelerate does not know (step, epoch, sums) is registered with it.
@@ -7,6 +7,7 @@ before stays until then. Training state that Accelerate does not know (step, epo
 import hashlib
 import json
 import math
+import re
 import shutil
 import signal
 import threading
@@ -17,14 +18,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 
 #: Exit status of a run that SIGTERM stopped after it saved a checkpoint: 128 + 15, as for a process that it killed.
 EXIT_TERMINATED = 143
-
-#: Optimiser steps between two looks at what is on the device: each look waits for it.
-LOOK_EVERY = 16
 
 _MANIFEST = "manifest.json"
 
@@ -72,7 +69,8 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Every checkpoint that was completed, oldest first, damaged or not."""
-        return sorted(self.folder.glob("step_*"), key=lambda path: int(path.name.removeprefix("step_")))
+        found = {path: re.fullmatch(r"step_(\d+)", path.name) for path in self.folder.glob("step_*")}
+        return sorted((path for path, match in found.items() if match), key=_step_of)
 
     def save(self, step: int, facts: dict[str, Any]) -> Path:
         """Write a checkpoint; all processes call it.
@@ -101,15 +99,13 @@ class Checkpoints:
                 (aside / _MANIFEST).write_text(json.dumps(content), encoding="utf-8")
                 shutil.rmtree(target, ignore_errors=True)
                 aside.rename(target)
-                for old in self.all()[: -self.keep]:
+                others = [path for path in self.all() if path != target]
+                for old in others[: max(len(others) + 1 - self.keep, 0)]:
                     shutil.rmtree(old)
         except Exception as error:  # torch and safetensors have their own errors for a write that failed
             shutil.rmtree(aside, ignore_errors=True)
-            free = shutil.disk_usage(self.folder.parent).free / 2**20  # torch does not say that a disk is full
-            raise OSError(
-                f"the checkpoint of step {step} could not be written to {self.folder} ({error}; {free:.0f} MiB are "
-                f"free there). {self._last_good()}"
-            ) from error
+            message = write_failed(f"the checkpoint of step {step}", self.folder.parent, error)
+            raise OSError(f"{message}. {self._last_good()}") from error
         self.accelerator.wait_for_everyone()
         return target
 
@@ -124,24 +120,66 @@ class Checkpoints:
             Its folder; None for "auto" where there is none.
 
         Raises:
-            ValueError: for a folder that holds no whole checkpoint, or one of a run with other arguments.
+            ValueError: for a folder that holds no whole checkpoint, for "auto" where all are damaged, or for one of a
+                run with other arguments.
         """
         if asked != "auto":
             if problem := damage(Path(asked)):
                 raise ValueError(f"--resume_from_checkpoint {asked}: {problem}. {self._last_good()}")
             _check_facts(Path(asked), facts)
             return Path(asked)
+        problems = []
         for path in reversed(self.all()):
             if problem := damage(path):
-                warnings.warn(f"checkpoint {path} is left out: {problem}; taking the one before", stacklevel=2)
+                problems.append(f"{path}: {problem}")
                 continue
+            for left_out in problems:
+                warnings.warn(f"checkpoint {left_out}; taking the one before", stacklevel=2)
             _check_facts(path, facts)
             return path
+        if problems:
+            raise ValueError(f"no checkpoint is whole, so nothing can be resumed: {'; '.join(problems)}")
         return None
+
+    def forget_after(self, path: Path) -> None:
+        """Set aside the checkpoints after the one that a run goes on from: they are damaged, or of another course.
+
+        Args:
+            path: the checkpoint that was loaded.
+        """
+        moved = []
+        for later in self.all():
+            if _step_of(later) > _step_of(path):
+                aside = later.with_name(f"left_{later.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                later.rename(aside)
+                moved.append(aside.name)
+        if moved:
+            warnings.warn(f"the checkpoints after {path.name} are now called {', '.join(moved)}", stacklevel=2)
 
     def _last_good(self) -> str:
         good = [path for path in self.all() if not damage(path)]
         return f"The last good checkpoint is {good[-1]}" if good else "There is no good checkpoint"
+
+
+def _step_of(path: Path) -> int:
+    match = re.fullmatch(r"step_(\d+)", path.name)
+    return int(match[1]) if match else -1
+
+
+def write_failed(what: str, folder: Path, error: Exception) -> str:
+    """Say what could not be written, and how full the disk is: torch and safetensors do not.
+
+    Args:
+        what: one phrase.
+        folder: an existing folder on that disk.
+        error: what they said.
+
+    Returns:
+        The beginning of a message.
+    """
+    free = shutil.disk_usage(folder).free / 2**20
+    return f"{what} could not be written to {folder} ({error}; {free:.0f} MiB are free there)"
 
 
 def damage(path: Path) -> str | None:
@@ -208,61 +246,3 @@ def asked_to_stop() -> Iterator[threading.Event]:
         yield event
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-class FiniteGuard:
-    """Looks at the losses and gradient norms of several steps at once: each look waits for the accelerator.
-
-    Args:
-        accelerator: of the run.
-        check_norm: whether the norm counts too. Under fp16 it does not: the gradient scaler handles what overflows.
-    """
-
-    def __init__(self, accelerator: Accelerator, check_norm: bool):
-        self.accelerator, self.check_norm = accelerator, check_norm
-        self.seen: list[tuple[int, int, torch.Tensor, torch.Tensor]] = []
-
-    def add(self, step: int, epoch: int, values: torch.Tensor, indices: torch.Tensor) -> bool:
-        """Remember one step.
-
-        Args:
-            step: its number, from 1.
-            epoch: its epoch.
-            values: (2,) loss and gradient norm, on the device.
-            indices: numbers of its pictures.
-
-        Returns:
-            Whether it is time to look.
-        """
-        self.seen.append((step, epoch, values, indices))
-        return len(self.seen) >= LOOK_EVERY
-
-    def look(self, advice: str) -> float | None:
-        """Wait for the device and refuse what is not finite; all processes call it at the same step.
-
-        Args:
-            advice: what the message ends with.
-
-        Returns:
-            The last loss; None where no step was added since the last look.
-
-        Raises:
-            FloatingPointError: naming step, epoch and pictures.
-        """
-        if not self.seen:
-            return None
-        values = torch.stack([values for *_, values, _ in self.seen])
-        good = values.isfinite()
-        bad = ~(good.all(dim=1) if self.check_norm else good[:, 0])
-        elsewhere = bool(self.accelerator.reduce(bad.any().float().reshape(1)).item())
-        rows, seen, self.seen = bad.tolist(), self.seen, []
-        if any(rows):
-            step, epoch, found, indices = seen[rows.index(True)]
-            loss, norm = found.tolist()
-            raise FloatingPointError(
-                f"step {step} (epoch {epoch}): the loss is {loss} and the gradient's norm {norm}; its pictures are "
-                f"{indices.tolist()}. {advice}"
-            )
-        if elsewhere:
-            raise FloatingPointError(f"another process met a loss that is not finite. {advice}")
-        return float(values[-1, 0].item())

@@ -22,7 +22,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: Iterable[Any]) 
         Share of right pictures in [0, 1].
 
     Raises:
-        ValueError: when a process has no picture at all.
+        ValueError: when a process has no picture at all, or none can be read.
     """
     model.eval()
     counts = torch.zeros(2, device=accelerator.device)
@@ -33,6 +33,8 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: Iterable[Any]) 
             counts[0] += (predicted == batch["labels"]).sum()
             counts[1] += len(predicted)
     right, count = accelerator.reduce(counts).tolist()
+    if count == 0:
+        raise ValueError("there is no evaluation picture that can be read")
     return right / count
 
 

@@ -1,5 +1,6 @@
 """Data loaders of the supervised loop: what each process sees of a split, in which order and how augmented."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,6 +111,11 @@ def evaluation_loader(
     return _loader(args, accelerator, samples, args.per_device_eval_batch_size, None, default_collate, workers)
 
 
+def _leave_sigterm_to_the_loop(worker: int) -> None:
+    """Launchers signal the whole group: a worker that died of it would end the run before its checkpoint."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _collator(args: SupervisedArguments, split: Split) -> Any:
     classes = len(split.class_names)
     # Label smoothing is left to the loss, which knows it for hard and soft labels alike.
@@ -137,6 +143,7 @@ def _loader(
         collate_fn=collate,
         num_workers=workers,
         persistent_workers=workers > 0,
+        worker_init_fn=_leave_sigterm_to_the_loop,
         pin_memory=accelerator.device.type == "cuda",
         # Its own generator: torch's, which dropout and RPT draw from, must not move when an epoch begins.
         generator=torch.Generator(),

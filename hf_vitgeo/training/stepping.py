@@ -13,6 +13,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from hf_vitgeo.data.sampling import mix_seed
 from hf_vitgeo.training.arguments import SupervisedArguments
 
+#: Optimiser steps between two looks at losses that are on the device: each look waits for it.
+LOOK_EVERY = 16
+
 #: `--on_nan skip` gives up after so many steps in a row: a model that is broken stays broken.
 MAX_SKIPPED_IN_A_ROW = 100
 
@@ -80,6 +83,10 @@ class Stepper:
             return None
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if args.on_nan == "skip" and self.accelerator.optimizer_step_was_skipped:  # by the scaler of fp16
+            self._count_skipped(number)
+            return None
+        self.skipped_in_a_row = 0
         if self.ema is not None:
             self.ema.update_parameters(self.bare_model)
         return torch.stack((loss_sum, torch.as_tensor(norm, device=loss_sum.device)))
@@ -93,14 +100,74 @@ class Stepper:
     def _is_skipped(self, number: int, norm: torch.Tensor) -> bool:
         """For `--on_nan skip`. The norm is the same on all processes, so they agree; fp16's scaler skips by itself."""
         if self.args.on_nan == "stop" or self.args.mixed_precision == "fp16" or torch.isfinite(norm).item():
-            self.skipped_in_a_row = 0
             return False
+        self._count_skipped(number)
+        return True
+
+    def _count_skipped(self, number: int) -> None:
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise FloatingPointError(
                 f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite, up to step {number + 1}"
             )
-        return True
+
+
+class FiniteGuard:
+    """Looks at the losses and gradient norms of several steps at once: each look waits for the accelerator.
+
+    Args:
+        accelerator: of the run.
+        check_norm: whether the norm counts too. Under fp16 it does not: the gradient scaler handles what overflows.
+    """
+
+    def __init__(self, accelerator: Accelerator, check_norm: bool):
+        self.accelerator, self.check_norm = accelerator, check_norm
+        self.seen: list[tuple[int, int, torch.Tensor, torch.Tensor]] = []
+
+    def add(self, step: int, epoch: int, values: torch.Tensor, indices: torch.Tensor) -> bool:
+        """Remember one step.
+
+        Args:
+            step: its number, from 1.
+            epoch: its epoch.
+            values: (2,) loss and gradient norm, on the device.
+            indices: numbers of its pictures.
+
+        Returns:
+            Whether it is time to look.
+        """
+        self.seen.append((step, epoch, values, indices))
+        return len(self.seen) >= LOOK_EVERY
+
+    def look(self, advice: str) -> float | None:
+        """Wait for the device and refuse what is not finite; all processes call it at the same step.
+
+        Args:
+            advice: what the message ends with.
+
+        Returns:
+            The last loss; None where no step was added since the last look.
+
+        Raises:
+            FloatingPointError: naming step, epoch and pictures.
+        """
+        if not self.seen:
+            return None
+        values = torch.stack([values for *_, values, _ in self.seen])
+        good = values.isfinite()
+        bad = ~(good.all(dim=1) if self.check_norm else good[:, 0])
+        elsewhere = bool(self.accelerator.reduce(bad.any().float().reshape(1)).item())
+        rows, seen, self.seen = bad.tolist(), self.seen, []
+        if any(rows):
+            step, epoch, found, indices = seen[rows.index(True)]
+            loss, norm = found.tolist()
+            raise FloatingPointError(
+                f"step {step} (epoch {epoch}): the loss is {loss} and the gradient's norm {norm}; its pictures are "
+                f"{indices.tolist()} (numbers in the training set as loaded). {advice}"
+            )
+        if elsewhere:
+            raise FloatingPointError(f"another process met a loss that is not finite. {advice}")
+        return float(values[-1, 0].item())
 
 
 def groups(batches: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -7,24 +7,17 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, ProjectConfiguration
 from tqdm.auto import tqdm
 
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.building import PictureFormat, save_model
-from hf_vitgeo.training.checkpoints import (
-    EXIT_TERMINATED,
-    LOOK_EVERY,
-    Checkpoints,
-    FiniteGuard,
-    Progress,
-    asked_to_stop,
-)
+from hf_vitgeo.training.checkpoints import EXIT_TERMINATED, Checkpoints, Progress, asked_to_stop
 from hf_vitgeo.training.evaluation import evaluate
 from hf_vitgeo.training.loaders import Split, TrainingBatches, evaluation_loader
 from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine
-from hf_vitgeo.training.stepping import Stepper, groups
+from hf_vitgeo.training.stepping import FiniteGuard, Stepper, groups
 
 #: Called at step 0 and every `--measure_every` steps with the step and the model.
 OnMeasure = Callable[[int, Any], None]
@@ -66,16 +59,19 @@ def train(
     accelerator = Accelerator(
         mixed_precision=args.mixed_precision,
         log_with=args.report_to or None,
-        project_dir=args.output_dir,
+        project_config=ProjectConfiguration(
+            args.output_dir, logging_dir=str(RunDir(args.output_dir).path / "trackers")
+        ),
         dynamo_backend="inductor" if args.torch_compile else None,
     )
     loop = _Loop(args, accelerator, model, pictures, train_split, eval_split, on_measure)
     loop.open_folder()
-    try:
-        loop.run_epochs()
-        loop.finish()
-    finally:
-        accelerator.end_training()
+    if not loop.finished:
+        try:
+            loop.run_epochs()
+            loop.finish()
+        finally:
+            accelerator.end_training()
     return loop.run
 
 
@@ -121,7 +117,7 @@ class _Loop:
         accelerator.register_for_checkpointing(self.progress, *ema)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints", accelerator, args.save_total_limit)
         self.guard = FiniteGuard(accelerator, check_norm=args.mixed_precision != "fp16")
-        self.started, self.accuracy = time.perf_counter(), math.nan
+        self.started, self.accuracy, self.finished = time.perf_counter(), math.nan, False
 
     def _warmup(self) -> int:
         args = self.args
@@ -145,12 +141,16 @@ class _Loop:
         self.accelerator.wait_for_everyone()
         if checkpoint is not None:
             self.accelerator.load_state(str(checkpoint))
-        if self.accelerator.is_main_process:
+        # A finished run that is asked to go on, as a scheduler does, keeps what was measured after it.
+        self.finished = checkpoint is not None and run.args().get("steps") == self.total
+        if self.accelerator.is_main_process and not self.finished:
             if checkpoint is None:
                 run.start_over()
             else:
+                self.checkpoints.forget_after(checkpoint)
                 run.rewind(self.progress.step, self.progress.epoch)
             run.write_args(self.facts)
+        self.accelerator.wait_for_everyone()
         simple = {name: value for name, value in self.facts.items() if isinstance(value, bool | int | float | str)}
         if args.report_to:
             self.accelerator.init_trackers("hf_vitgeo", config=simple)
@@ -229,11 +229,9 @@ class _Loop:
             raise SystemExit(EXIT_TERMINATED)
 
     def _asked_to_stop(self) -> bool:
-        """Whether any process got the signal; several look together now and then, because a look waits for all."""
+        """Whether any process got the signal. Launchers kill after half a minute, so all look together each step."""
         if self.accelerator.num_processes == 1:
             return self.stop.is_set()
-        if self.progress.step % LOOK_EVERY:
-            return False
         asked = torch.tensor([float(self.stop.is_set())], device=self.accelerator.device)
         return bool(self.accelerator.reduce(asked).item())
 
@@ -242,11 +240,13 @@ class _Loop:
             return
         self._look()
         started = time.perf_counter()
-        self.on_measure(self.progress.step, self.stepper.bare_model)
+        self.on_measure(self.progress.step, self.accelerator.unwrap_model(self.stepper.evaluated, False, False))
         self.progress.measuring += time.perf_counter() - started
 
     def _checkpoint(self) -> None:
         self._look()  # nothing that is not finite is ever saved as good
+        # One process saves for all, so all go on from the mean; the straight run does the same at the same step.
+        self.loss_sum = self.accelerator.reduce(self.loss_sum, reduction="mean")
         self.progress.loss_sum = self.loss_sum.item()
         self.progress.seconds += time.perf_counter() - self.started
         self.started = time.perf_counter()

@@ -30,12 +30,20 @@ def build(tmp_path):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_public_function_of_pure_is_offered_again(name):
-    pure = importlib.import_module(f"hf_vitgeo.metrics.{name}.pure")
-    functions = {key for key, value in vars(pure).items() if getattr(value, "__module__", "") == pure.__name__}
-    public = {key for key in functions if not key.startswith("_")}
-    assert public | {CLASSES[name]} == set(module(name).__all__)
-    assert all(getattr(module(name), key) is getattr(pure, key) for key in public)
+def test_every_public_function_beside_the_class_is_offered_again(name):
+    folder = Path(module(name).__file__).parent
+    public = {}
+    for path in folder.glob("*.py"):
+        if path.stem not in ("__init__", name):
+            sibling = importlib.import_module(f"hf_vitgeo.metrics.{name}.{path.stem}")
+            own = {
+                key: value
+                for key, value in vars(sibling).items()
+                if getattr(value, "__module__", "") == sibling.__name__
+            }
+            public |= {key: value for key, value in own.items() if not key.startswith("_")}
+    assert {*public, CLASSES[name]} == set(module(name).__all__)
+    assert all(getattr(module(name), key) is value for key, value in public.items())
 
 
 @pytest.mark.parametrize("name", CLASSES)

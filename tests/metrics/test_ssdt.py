@@ -11,7 +11,8 @@ import torch
 from scipy.stats import rankdata, spearmanr
 
 from hf_vitgeo.metrics.ssdt import pure
-from hf_vitgeo.metrics.ssdt.pure import average_ranks, grid_distance, mantel_null, ssdt, token_similarity
+from hf_vitgeo.metrics.ssdt.mantel import mantel_null
+from hf_vitgeo.metrics.ssdt.pure import average_ranks, grid_distance, ssdt, token_similarity
 
 GRIDS = [(8, 8), (2, 3), (3, 5), (1, 6)]
 

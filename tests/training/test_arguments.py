@@ -4,7 +4,8 @@ import sys
 import pytest
 
 from hf_vitgeo.recipes import RECIPES
-from hf_vitgeo.training.arguments import SupervisedArguments, parse
+from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.command_line import parse
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,13 @@ from hf_vitgeo.training.arguments import SupervisedArguments, parse
         (["--recipe", "paper_z"], "--recipe is 'paper_z'; there are paper_b_baseline"),
         (["--config", "no/such.yaml"], "--config no/such.yaml cannot be read"),
         (["--policy", "autoaugment"], "autoaugment_cifar10"),
+        (["--max_train_steps", "10", "--num_warmup_steps", "50"], "--num_warmup_steps is 50 of --max_train_steps 10"),
+        (["--learning_rate", "inf"], "--learning_rate is inf"),
+        (["--drop_path_rate", "1.5"], "--drop_path_rate is 1.5"),
+        (["--hidden_size", "-3"], "--hidden_size is -3"),
+        (["--position_init_std", "nan"], "--position_init_std is nan"),
+        (["--resume_from_checkpoint", "no/such"], "--resume_from_checkpoint no/such is no folder"),
+        (["--model_name_or_path", "x", "--preset", "tiny"], "leave out --preset"),
     ],
 )
 def test_wrong_words_are_refused_by_name(words, message, capsys):
@@ -70,7 +78,7 @@ def test_a_missing_tracker_is_refused(monkeypatch):
 
 def test_recipe_then_file_then_flag(tmp_path):
     flags = tmp_path / "flags.yaml"
-    flags.write_text("learning_rate: 0.002\nnum_train_epochs: 50\nhorizontal_flip: false\n")
+    flags.write_text("learning_rate: 0.002\nnum_train_epochs: 50\nhorizontal_flip: false\nmixed_precision: no\n")
     words = ["--num_train_epochs", "20", "--config", str(flags), "--recipe", "paper_b_modern"]
     args = parse(SupervisedArguments, words, "train", "train.py")
     assert (args.cutmix_probability, args.label_smoothing, args.policy) == (0.5, 0.1, "autoaugment_cifar10")

@@ -1,10 +1,12 @@
 """Runs that survive: a resumed run is the straight run, to the bit."""
 
 import json
+import multiprocessing
 import os
 import signal
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -105,10 +107,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(arguments, co
     assert [path.name for path in steps] == ["step_12", "step_16"]
     content = (steps[1] / "model.safetensors").read_bytes()
     (steps[1] / "model.safetensors").write_bytes(content[:-100])
+    (run.path / "args.json").write_text("{}")  # not finished
     assert "model.safetensors is damaged" in damage(steps[1])
     resumed = arguments(output_dir=str(tmp_path / "b"), checkpointing_steps="4", resume_from_checkpoint="auto")
-    with pytest.warns(UserWarning, match="step_16.*model.safetensors is damaged.*taking the one before"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         assert_same(straight, fit(resumed, colours(104), colours(40)))
+    said = [str(warning.message) for warning in said]
+    assert any("step_16: model.safetensors is damaged" in text and "taking the one before" in text for text in said)
+    assert any("are now called left_step_16" in text for text in said)
     (steps[0] / "optimizer.bin").write_bytes(b"")
     named = arguments(output_dir=str(tmp_path / "b"), resume_from_checkpoint=str(steps[0]), checkpointing_steps="4")
     with pytest.raises(ValueError, match=r"step_12: optimizer.bin is damaged.*last good checkpoint is .*step_16"):
@@ -212,3 +219,86 @@ def test_the_manifest_names_every_file(arguments, colours, fit):
     (last,) = [path for path in (run.path / "checkpoints").iterdir() if path.name == "step_18"]
     files = json.loads((last / "manifest.json").read_text())["files"]
     assert {"model.safetensors", "optimizer.bin", "random_states_0.pkl", "custom_checkpoint_0.pkl"} <= set(files)
+
+
+def test_auto_never_begins_anew_over_damaged_checkpoints(arguments, colours, fit):
+    run = fit(arguments(checkpointing_steps="4", save_total_limit=1), colours(104), colours(40))
+    (only,) = (run.path / "checkpoints").iterdir()
+    (only / "optimizer.bin").write_bytes(b"")
+    before = (run.path / "log.jsonl").read_text()
+    with pytest.raises(ValueError, match="no checkpoint is whole.*step_16: optimizer.bin is damaged"):
+        fit(arguments(checkpointing_steps="4", resume_from_checkpoint="auto"), colours(104), colours(40))
+    assert (run.path / "log.jsonl").read_text() == before and (run.path / "checkpoint").exists()
+
+
+def test_going_back_sets_later_checkpoints_aside(arguments, colours, fit, monkeypatch):
+    from hf_vitgeo.training.checkpoints import Checkpoints
+
+    settings = {"checkpointing_steps": "4", "save_total_limit": 1}
+    straight = fit(arguments(checkpointing_steps="4", save_total_limit=9), colours(104), colours(40))
+    expected = {name: value.clone() for name, value in weights(straight).items()}
+    (straight.path / "args.json").write_text("{}")  # not finished
+    named = arguments(**settings, resume_from_checkpoint=str(straight.path / "checkpoints/step_8"))
+    with pytest.warns(UserWarning, match="the checkpoints after step_8 are now called left_step_12, left_step_16"):
+        resumed = fit(named, colours(104), colours(40))
+    assert all(torch.equal(value, weights(resumed)[name]) for name, value in expected.items())
+    kept = sorted(path.name for path in (resumed.path / "checkpoints").iterdir())
+    assert kept == ["left_step_12", "left_step_16", "step_16"]
+    (resumed.path / "checkpoints" / "step_16_mine").mkdir()  # a user's copy is none of ours
+    names = [path.name for path in Checkpoints(resumed.path / "checkpoints", None, 1).all()]
+    assert names == ["step_16"]
+
+
+def test_a_finished_run_keeps_what_was_measured_afterwards(arguments, colours, fit):
+    run = fit(arguments(checkpointing_steps="4"), colours(104), colours(40))
+    run.append_results([{"metric": "ssdt", "value": 0.5, "step": 18}])
+    again = fit(arguments(checkpointing_steps="4", resume_from_checkpoint="auto"), colours(104), colours(40))
+    assert [row["value"] for row in again.results()] == [0.5] and again.args()["steps"] == 18
+
+
+def test_a_log_that_a_crash_cut_off_is_resumed(arguments, colours, fit):
+    run = fit(arguments(checkpointing_steps="4"), colours(104), colours(40))
+    whole = run.events()
+    (run.path / "args.json").write_text("{}")
+    with open(run.path / "log.jsonl", "a") as stream:
+        stream.write('{"epoch": 3, "st')
+    assert run.events() == whole
+    assert (
+        fit(arguments(checkpointing_steps="4", resume_from_checkpoint="auto"), colours(104), colours(40)).events()
+        == whole
+    )
+
+
+def test_a_model_that_cannot_be_written_is_named(arguments, colours, fit, monkeypatch):
+    from hf_vitgeo.models import ViTGeoForImageClassification
+
+    def full(self, folder, **kwargs):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ViTGeoForImageClassification, "save_pretrained", full)
+    args = arguments()
+    with pytest.raises(OSError, match=r"the model \(best\) could not be written to .*No space.*MiB are free"):
+        fit(args, colours(104), colours(40))
+    assert not list(RunDir(args.output_dir).path.glob(".partial_*"))
+
+
+def test_workers_survive_the_signal_of_a_group():
+    """Launchers signal the whole process group; torch's own handler would let the workers die."""
+    from torch.utils.data import DataLoader
+
+    from hf_vitgeo.training.checkpoints import asked_to_stop
+    from hf_vitgeo.training.loaders import _leave_sigterm_to_the_loop
+
+    loader = DataLoader(range(64), batch_size=2, num_workers=1, worker_init_fn=_leave_sigterm_to_the_loop)
+    seen = []
+    with asked_to_stop() as stop:
+        for number, batch in enumerate(loader):
+            if number == 1:
+                for child in multiprocessing.active_children():
+                    os.kill(child.pid, signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
+            seen += batch.tolist()
+        assert stop.is_set()
+    assert seen == list(range(64))

@@ -72,7 +72,7 @@ def test_trackers_get_loss_rate_and_accuracy(colours, arguments, fit):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = fit(arguments(report_to=["tensorboard"]), colours(96), colours(40))
-    read = EventAccumulator(str(run.path / "hf_vitgeo"))
+    read = EventAccumulator(str(run.path / "trackers" / "hf_vitgeo"))
     read.Reload()
     assert {"loss", "learning_rate", "accuracy"} <= set(read.Tags()["scalars"])
     assert [event.step for event in read.Scalars("accuracy")] == [6, 12, 18]

@@ -1,6 +1,6 @@
 """SSDT as an `evaluate` measurement: `evaluate.load("<folder or Hub id>")`.
 
-Self-contained: it imports nothing of the package but its sibling, which `evaluate` copies along. Code that does not
+Self-contained: it imports nothing of the package but its siblings, which `evaluate` copies along. Code that does not
 need `evaluate` (its import takes seconds) imports the functions from `pure`.
 """
 
@@ -10,7 +10,8 @@ import datasets
 import evaluate
 import numpy as np
 
-from .pure import average_ranks, grid_distance, mantel_null, ssdt, token_similarity
+from .mantel import mantel_null
+from .pure import average_ranks, grid_distance, ssdt, token_similarity
 
 __all__ = ["SSDT", "average_ranks", "grid_distance", "mantel_null", "ssdt", "token_similarity"]
 

@@ -1,0 +1,120 @@
+"""The training benchmark: our data path and model, and a plain Accelerate loop as one would write it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+BATCH = 64
+STEPS = 6
+
+
+def epochs(device: Any) -> Iterator[Any]:
+    """A few steps of the compact ViT on 32x32 pictures that are in memory, under both protocols of paper B.
+
+    Args:
+        device: torch device.
+
+    Yields:
+        A case for each protocol.
+    """
+    import numpy as np
+
+    from hf_vitgeo.commands.benchmark_cases import Case
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (BATCH * STEPS, 32, 32, 3), np.uint8)
+    labels = rng.integers(0, 10, BATCH * STEPS)
+    for protocol in ("baseline", "modern"):
+        modern = protocol == "modern"
+        calls = {
+            "transformers' ViT in a plain loop": _plain(device, images, labels, modern),
+            "ours": _ours(device, images, labels, modern),
+        }
+        title = f"supervised training, compact ViT, {protocol}, {STEPS} steps of {BATCH}"
+        yield Case(title, calls, "transformers' ViT in a plain loop", BATCH * STEPS)
+
+
+def _plain(device: Any, images: Any, labels: Any, modern: bool) -> Any:
+    """Torchvision's transforms picture by picture, a DataLoader, transformers' ViT, Accelerate."""
+    import torch
+    from accelerate import Accelerator
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset, default_collate
+    from torchvision.transforms import v2
+    from transformers import ViTConfig, ViTForImageClassification
+
+    parts = [v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip()]
+    parts += [v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10)] if modern else []
+    parts += [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.5,) * 3, (0.5,) * 3)]
+    transform = v2.Compose(parts)
+
+    class Pictures(Dataset):
+        def __len__(self) -> int:
+            return len(images)
+
+        def __getitem__(self, index: int) -> Any:
+            return transform(Image.fromarray(images[index])), int(labels[index])
+
+    cutmix = v2.RandomApply([v2.CutMix(num_classes=10)], p=0.5)
+    collate = (lambda rows: cutmix(*default_collate(rows))) if modern else default_collate
+    config = ViTConfig(
+        hidden_size=192,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        intermediate_size=384,
+        image_size=32,
+        patch_size=4,
+        num_labels=10,  # type: ignore[call-arg]  # transformers' own keyword, which its dataclass does not declare
+    )
+    accelerator = Accelerator(cpu=device.type == "cpu")
+    model = ViTForImageClassification(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = DataLoader(Pictures(), batch_size=BATCH, shuffle=True, drop_last=True, collate_fn=collate)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    smoothing = 0.1 if modern else 0.0
+
+    def run() -> None:
+        model.train()
+        for pixels, targets in loader:
+            logits = model(pixel_values=pixels).logits
+            loss = torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return run
+
+
+def _ours(device: Any, images: Any, labels: Any, modern: bool) -> Any:
+    """The parts of `training.supervised` that a step goes through."""
+    import numpy as np
+    import torch
+    from accelerate import Accelerator
+
+    from hf_vitgeo.data.loading import ImageSplit
+    from hf_vitgeo.data.sampling import ArrayImages
+    from hf_vitgeo.training.arguments import SupervisedArguments
+    from hf_vitgeo.training.building import build_model, picture_format
+    from hf_vitgeo.training.loaders import TrainingBatches
+    from hf_vitgeo.training.schedules import parameter_groups
+    from hf_vitgeo.training.stepping import Stepper, groups
+
+    protocol: dict[str, Any] = {}
+    if modern:
+        protocol = {"policy": "autoaugment_cifar10", "cutmix_probability": 0.5, "label_smoothing": 0.1}
+    args = SupervisedArguments(dataset_name="memory", per_device_train_batch_size=BATCH, **protocol)
+    accelerator = Accelerator(cpu=device.type == "cpu")
+    classes = tuple(str(number) for number in range(10))
+    model = build_model(args, classes)
+    optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=1e-3)
+    split = ImageSplit(ArrayImages(images, labels), classes)
+    batches = TrainingBatches(args, picture_format(args), split, accelerator)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    stepper = Stepper(args, accelerator, model, optimizer, np.full(STEPS, 1e-3))
+
+    def run() -> None:
+        model.train()
+        for number, group in enumerate(groups(batches.epoch(0), 1)):
+            stepper.step(number, group)
+
+    return run
