@@ -1,10 +1,12 @@
 import copy
+import warnings
 
 import entmax as package
 import numpy as np
 import pytest
 import torch
 
+from hf_vitgeo.models import entmax as module
 from hf_vitgeo.models.entmax import entmax15, newton_iterations
 
 ROWS = {
@@ -22,13 +24,14 @@ def exact(scores):
     return package.entmax15(scores.double(), dim=-1)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 65, 197, 1025])
+@pytest.mark.parametrize("n", [1, 2, 3, 65, 197, 1025, 4096])
 @pytest.mark.parametrize("rows", ROWS)
-def test_equals_the_package_in_float64(rows, n):
+@pytest.mark.parametrize("way", ["_in_blocks", "_in_fixed_steps"])
+def test_equals_the_package_in_float64(way, rows, n):
     scores = ROWS[rows](n)
     expected = exact(scores)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-6)):
-        found = entmax15(scores.to(dtype))
+        found = getattr(module, way)(scores.to(dtype))
         assert found.dtype == dtype
         np.testing.assert_allclose(found.double(), expected, atol=tolerance, rtol=0)
         np.testing.assert_allclose(found.double().sum(-1), 1, atol=1e-5)
@@ -38,8 +41,6 @@ def test_equals_the_package_in_float64(rows, n):
 @pytest.mark.parametrize("n", [3, 197])
 def test_blocks_and_fixed_steps_agree(n, monkeypatch):
     """A CPU works in blocks of rows; compiled code and accelerators take a fixed number of steps."""
-    from hf_vitgeo.models import entmax as module
-
     scores = torch.cat([rows(n) for rows in ROWS.values()]).requires_grad_()
     fixed = module._in_fixed_steps(scores)
     weights = torch.randn_like(fixed)
@@ -146,3 +147,20 @@ def test_compile_and_export():
 
 def test_the_fixed_number_of_steps():
     assert [newton_iterations(n) for n in (1, 65, 197, 1025, 4096)] == [4, 8, 8, 10, 10]
+
+
+def test_onnx(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+    class Module(torch.nn.Module):
+        def forward(self, z):
+            return entmax15(z)
+
+    scores = torch.randn(2, 65)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter announces its own changes
+        torch.onnx.export(Module().eval(), (scores,), dynamo=True, verbose=False).save(str(tmp_path / "entmax.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "entmax.onnx"))
+    (found,) = session.run(None, {session.get_inputs()[0].name: scores.numpy()})
+    np.testing.assert_allclose(found, entmax15(scores), atol=2e-6)
