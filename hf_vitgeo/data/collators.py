@@ -67,22 +67,42 @@ class _MixingCollator:
         Raises:
             ValueError: for a label outside 0 ... K - 1, or a seed without `epoch` and `index` in the rows.
         """
-        rng = self._generator(rows)
         batch = default_collate(list(rows))
-        labels = self._targets(batch["labels"])
+        return self.mix_batch({**batch, "labels": self.targets(batch["labels"])}, self.generator(rows))
+
+    def mix_batch(self, batch: dict[str, torch.Tensor], rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        """Mix a batch that is collated and may be on a device.
+
+        Args:
+            batch: with `pixel_values` (B, C, height, width) and `labels` (B, K) as `targets` gives them.
+            rng: what `generator` gave for its rows.
+
+        Returns:
+            The batch.
+        """
+        labels = batch["labels"]
         if rng.random() < self.probability:
-            order = torch.from_numpy(rng.permutation(len(rows)))
+            order = torch.from_numpy(rng.permutation(len(labels))).to(labels.device)
             batch["pixel_values"], keep = self.mix(batch["pixel_values"], order, rng)
             labels = keep * labels + (1 - keep) * labels[order]
-        batch["labels"] = labels
-        return batch
+        return {**batch, "labels": labels}
 
     def mix(self, images: torch.Tensor, order: torch.Tensor, rng: np.random.Generator) -> tuple[torch.Tensor, float]:
         """Mix (B, C, height, width) with its permutation; returns the mixture and the share of the first."""
         raise NotImplementedError
 
-    def _generator(self, rows: Sequence[dict[str, Any]]) -> np.random.Generator:
-        """A generator for this batch alone: a collator that owned one would be copied, state and all, into workers."""
+    def generator(self, rows: Sequence[dict[str, Any]]) -> np.random.Generator:
+        """A generator for this batch alone: a collator that owned one would be copied, state and all, into workers.
+
+        Args:
+            rows: of the batch; the first names it.
+
+        Returns:
+            The generator.
+
+        Raises:
+            ValueError: for a seed without `epoch` and `index` in the rows.
+        """
         if self.seed is None:
             # torch seeds each worker anew in each epoch
             return np.random.default_rng(int(torch.randint(2**63 - 1, ()).item()))
@@ -91,8 +111,18 @@ class _MixingCollator:
         # A picture comes once an epoch, so its number names the batch.
         return np.random.default_rng((self.seed, int(rows[0]["epoch"]), int(rows[0]["index"]), 1))
 
-    def _targets(self, labels: torch.Tensor) -> torch.Tensor:
-        """(B,) -> (B, K): y' = (1 - e) y + e / K."""
+    def targets(self, labels: torch.Tensor) -> torch.Tensor:
+        """Soft labels y' = (1 - e) y + e / K.
+
+        Args:
+            labels: (B,) class numbers.
+
+        Returns:
+            (B, K) float32.
+
+        Raises:
+            ValueError: for a label outside 0 ... K - 1.
+        """
         if labels.min() < 0 or labels.max() >= self.num_classes:
             raise ValueError(f"labels are {labels.tolist()}; allowed are 0 to {self.num_classes - 1}")
         hard = torch.nn.functional.one_hot(labels, self.num_classes).float()

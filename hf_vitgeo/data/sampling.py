@@ -124,7 +124,7 @@ class TrainingSamples(Dataset):
 
 
 def training_row(
-    image: Image.Image, label: int, epoch: int, index: int, transform: Callable[[Any], torch.Tensor], seed: int
+    image: Image.Image, label: int, epoch: int, index: int, transform: Callable[[Any], Any], seed: int
 ) -> dict[str, Any]:
     """One row of a training batch; the global generator is as before afterwards.
 
@@ -133,7 +133,7 @@ def training_row(
         label: its class.
         epoch: which pass over the data.
         index: number of the picture.
-        transform: PIL image -> (3, height, width) float32 tensor.
+        transform: PIL image -> (3, height, width) float32 tensor, or a dict of it and what goes with it.
         seed: with epoch and index, seed of the transform.
 
     Returns:
@@ -144,10 +144,11 @@ def training_row(
     before = generator.get_state()
     generator.manual_seed(mix_seed(seed, epoch, index))
     try:
-        pixel_values = transform(image)
+        prepared = transform(image)
     finally:
         generator.set_state(before)
-    return {"pixel_values": pixel_values, "labels": label, "epoch": epoch, "index": index}
+    prepared = prepared if isinstance(prepared, dict) else {"pixel_values": prepared}
+    return {**prepared, "labels": label, "epoch": epoch, "index": index}
 
 
 class EvaluationSamples(Dataset):

@@ -69,6 +69,7 @@ class SupervisedArguments:
     policy: Literal["none", "autoaugment_cifar10", "autoaugment_imagenet", "color_jitter"] = flag(
         "none", "What else is done to each training picture (paper B's modern protocol)."
     )
+    augment_on_device: bool = flag(False, "Augment whole batches there, each picture by itself; workers only read.")
     cutout_size: int = flag(0, "Side in pixels of a square that is blanked out; a control for CutMix.")
     cutmix_probability: float = flag(0.0, "Share of batches that CutMix mixes (modern protocol: .5).")
     cutmix_alpha: float = flag(1.0, "CutMix draws lambda from Beta(alpha, alpha).")
@@ -140,6 +141,9 @@ class SupervisedArguments:
                 )
         if self.cutmix_probability and self.mixup_probability:
             raise ValueError("--cutmix_probability and --mixup_probability are both set; a batch is mixed in one way")
+        if self.augment_on_device and (self.crop == "resized" or self.policy == "color_jitter"):
+            name = "crop" if self.crop == "resized" else "policy"
+            raise ValueError(f"--augment_on_device has no --{name} {getattr(self, name)}; leave one of them out")
         if self.checkpointing_steps not in ("epoch", "no"):
             if not self.checkpointing_steps.isdecimal() or int(self.checkpointing_steps) < 1:
                 raise ValueError(

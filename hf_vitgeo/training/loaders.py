@@ -10,6 +10,7 @@ from accelerate.utils import send_to_device
 from torch.utils.data import DataLoader, default_collate
 
 from hf_vitgeo.data.collators import CutMixCollator, MixUpCollator
+from hf_vitgeo.data.device_augmentation import DeviceAugmentation, RawPicture
 from hf_vitgeo.data.loading import ImageSplit
 from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
 from hf_vitgeo.data.streaming import StreamedEvaluation, StreamedSamples, StreamedSplit, StreamSampler
@@ -36,15 +37,9 @@ class TrainingBatches:
 
     def __init__(self, args: SupervisedArguments, pictures: PictureFormat, split: Split, accelerator: Accelerator):
         self.accelerator = accelerator
-        transform = train_transform(
-            pictures.size,
-            pictures.mean,
-            pictures.std,
-            crop=str(args.crop),
-            horizontal_flip=bool(args.horizontal_flip),
-            policy=args.policy,
-            cutout=args.cutout_size,
-        )
+        self.mixer = _mixer(args, split)
+        self.augment = device_augmentation(args, pictures) if args.augment_on_device else None
+        transform: Any = RawPicture(pictures.size) if self.augment else _transform(args, pictures)
         place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
         batch_size = args.per_device_train_batch_size
         self.num_images = len(split) if isinstance(split, ImageSplit) else split.num_rows
@@ -63,7 +58,11 @@ class TrainingBatches:
                 f"{self.num_images} training pictures are fewer than one batch of {batch_size} on each of "
                 f"{accelerator.num_processes} processes, {accumulated} times a step"
             )
-        self.loader = _loader(args, accelerator, samples, batch_size, self.sampler, _collator(args, split))
+        self.loader = _loader(args, accelerator, samples, batch_size, self.sampler, self._collator())
+
+    def _collator(self) -> Any:
+        """What a worker makes of its rows; mixing waits for augmentation where that is done on the device."""
+        return default_collate if self.mixer is None or self.augment else self.mixer
 
     def _batches_of_stream(self, args: SupervisedArguments) -> int:
         if self.num_images is not None:
@@ -83,7 +82,19 @@ class TrainingBatches:
         """
         self.sampler.set_epoch(epoch, skip)
         for _, batch in zip(range(self.per_epoch - skip), self.loader, strict=False):
-            yield send_to_device(batch, self.accelerator.device, non_blocking=True)
+            yield self._on_device(batch)
+
+    def _on_device(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if self.augment is None:
+            return send_to_device(batch, self.accelerator.device, non_blocking=True)
+        # What chooses the augmentation stays in main memory: reading it there waits for nothing.
+        draws = batch.pop("draws")
+        first = {"epoch": batch["epoch"][0], "index": batch["index"][0]}
+        if self.mixer is not None:
+            batch["labels"] = self.mixer.targets(batch["labels"])
+        batch = send_to_device(batch, self.accelerator.device, non_blocking=True)
+        batch["pixel_values"] = self.augment(batch["pixel_values"], draws)
+        return batch if self.mixer is None else self.mixer.mix_batch(batch, self.mixer.generator([first]))
 
 
 def evaluation_loader(
@@ -116,14 +127,41 @@ def _leave_sigterm_to_the_loop(worker: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _collator(args: SupervisedArguments, split: Split) -> Any:
+def _transform(args: SupervisedArguments, pictures: PictureFormat) -> Any:
+    return train_transform(
+        pictures.size,
+        pictures.mean,
+        pictures.std,
+        crop=str(args.crop),
+        horizontal_flip=bool(args.horizontal_flip),
+        policy=args.policy,
+        cutout=args.cutout_size,
+    )
+
+
+def device_augmentation(args: SupervisedArguments, pictures: PictureFormat) -> DeviceAugmentation:
+    """The same protocol as the workers', for batches on the device.
+
+    Args:
+        args: parsed arguments.
+        pictures: their size and normalisation.
+
+    Returns:
+        The augmentation.
+    """
+    padding = min(pictures.size) // 8 if args.crop == "pad" else 0
+    flip = bool(args.horizontal_flip)
+    return DeviceAugmentation(pictures.mean, pictures.std, padding, flip, args.policy, args.cutout_size)
+
+
+def _mixer(args: SupervisedArguments, split: Split) -> CutMixCollator | MixUpCollator | None:
     classes = len(split.class_names)
     # Label smoothing is left to the loss, which knows it for hard and soft labels alike.
     if args.cutmix_probability:
         return CutMixCollator(classes, args.cutmix_alpha, args.cutmix_probability, seed=args.seed)
     if args.mixup_probability:
         return MixUpCollator(classes, args.mixup_alpha, args.mixup_probability, seed=args.seed)
-    return default_collate
+    return None
 
 
 def _loader(

@@ -29,6 +29,10 @@ from hf_vitgeo.training.command_line import parse
         (["--config", "no/such.yaml"], "--config no/such.yaml cannot be read"),
         (["--policy", "autoaugment"], "autoaugment_cifar10"),
         (["--max_train_steps", "10", "--num_warmup_steps", "50"], "--num_warmup_steps is 50 of --max_train_steps 10"),
+        (
+            ["--dataset_name", "x", "--augment_on_device", "--crop", "resized"],
+            "--augment_on_device has no --crop resized",
+        ),
         (["--learning_rate", "inf"], "--learning_rate is inf"),
         (["--drop_path_rate", "1.5"], "--drop_path_rate is 1.5"),
         (["--hidden_size", "-3"], "--hidden_size is -3"),

@@ -72,6 +72,7 @@ def interrupted(arguments, colours, fit, monkeypatch):
         (6, {"dataloader_num_workers": 2}),  # at its beginning
         (5, {"gradient_accumulation_steps": 2, "ema_decay": 0.9}),
         (13, {"checkpointing_steps": "epoch"}),
+        (9, {"augment_on_device": True, "dataloader_num_workers": 1}),
         (11, {"cutmix_probability": 0.0, "mixup_probability": 0.7, "cutout_size": 8, "policy": "color_jitter"}),
     ],
 )
