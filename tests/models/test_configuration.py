@@ -110,6 +110,7 @@ def test_presets_are_the_choices_of_the_command_line():
 
     from hf_vitgeo.training.arguments import SupervisedArguments
 
-    assert set(get_args(get_type_hints(SupervisedArguments)["preset"])) == set(PRESETS)
+    choices, nothing = get_args(get_type_hints(SupervisedArguments)["preset"])
+    assert set(get_args(choices)) == set(PRESETS) and nothing is type(None)
     with pytest.raises(ValueError, match="vit_s16_dino"):
         ViTGeoConfig.from_preset("vit_s16")
