@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from hf_vitgeo.data.datasets import subset_rows
 from hf_vitgeo.data.images import resize
 
 
@@ -78,7 +79,7 @@ class Sample:
         """A seeded random subset without replacement, in order; everything where there are not more than `n`."""
         if n >= len(self.images):
             return self
-        chosen = np.sort(np.random.default_rng(seed).choice(len(self.images), n, replace=False))
+        chosen = subset_rows(len(self.images), n, seed)
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
     def shifted(self, shift: Callable[[Any], Any]) -> "Sample":
@@ -113,9 +114,7 @@ def sample_of(
     Returns:
         The sample.
     """
-    chosen = np.arange(len(source))
-    if n < len(source):
-        chosen = np.sort(np.random.default_rng(seed).choice(len(source), n, replace=False))
+    chosen = subset_rows(len(source), min(n, len(source)), seed)
     rows = [source[int(index)] for index in chosen]
     images = np.stack([np.asarray(resize(image, *size)) for image, _ in rows])
     return Sample(images, np.array([label for _, label in rows]), dataset, split, mean, std, batch_size)

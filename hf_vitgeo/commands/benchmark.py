@@ -12,12 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hf_vitgeo.commands.benchmark_cases import Case
-
-GROUP_NAMES = ("entmax", "step", "ssdt", "recording", "training")
+from hf_vitgeo.commands.benchmark_cases import GROUPS, Case
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -29,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmark.py", description=__doc__, allow_abbrev=False)
     parser.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="Folder for the two files.")
     parser.add_argument("--repeats", type=int, default=7, help="Alternating repeats of each case.")
-    parser.add_argument("--only", nargs="+", choices=GROUP_NAMES, default=GROUP_NAMES, help="Groups to measure.")
+    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="Groups to measure.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Where to measure.")
     parser.add_argument("--no_compile", action="store_true", help="Leave out what needs a compiler.")
     args = parser.parse_args(argv)
@@ -37,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"--repeats is {args.repeats}; allowed is a whole number of at least 1")
     import torch
 
-    from hf_vitgeo.commands.benchmark_cases import GROUPS
     from hf_vitgeo.runs import write_atomically
 
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -80,7 +76,7 @@ def table_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def measure(case: "Case", repeats: int, device: Any, peak: float) -> list[dict[str, Any]]:
+def measure(case: Case, repeats: int, device: Any, peak: float) -> list[dict[str, Any]]:
     """Alternate the ways of a case, so that a busy machine slows all of them, and divide by the reference.
 
     Args:

@@ -81,6 +81,7 @@ def step(device: Any, compiled: bool) -> Iterator[Case]:
     import torch
 
     from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
+    from hf_vitgeo.models.configuration_vitgeo import as_pair
 
     small = device.type == "cpu"
     for title, preset, changes, batch in (
@@ -96,7 +97,7 @@ def step(device: Any, compiled: bool) -> Iterator[Case]:
             config = ViTGeoConfig.from_preset(preset, num_labels=100, attention_probs_function=function, **changes)
             config._attn_implementation = kernel
             model = ViTGeoForImageClassification(config).to(device)
-            pictures = torch.randn(batch, 3, *_pair(config.image_size), device=device)
+            pictures = torch.randn(batch, 3, *as_pair(config.image_size), device=device)
             labels = torch.randint(0, 100, (batch,), device=device)
             calls[name] = _training_step(model, pictures, labels)
             tokens = 1 + config.grid_size[0] * config.grid_size[1]
@@ -104,10 +105,6 @@ def step(device: Any, compiled: bool) -> Iterator[Case]:
             attention = 12 * config.num_hidden_layers * tokens * config.hidden_size
             flop = batch * tokens * (6 * sum(p.numel() for p in model.parameters()) + attention)
         yield Case(f"training step, {title}, batch {batch}", calls, "softmax, eager", batch, flop)
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def _training_step(model: Any, pictures: Any, labels: Any) -> Call:

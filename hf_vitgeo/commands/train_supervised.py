@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.catalog import entry
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.arguments import SupervisedArguments, condition_name
 from hf_vitgeo.training.command_line import parse
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def label_of(config: Any) -> str:
     encoding = getattr(config, "position_encoding", None)
     if encoding is None:
         return str(config.model_type)
-    return encoding + ("+rpt" if config.permute_tokens_in_training else "")
+    return condition_name(encoding, config.permute_tokens_in_training)
 
 
 def load(

@@ -2,6 +2,7 @@
 
 # B pictures in a batch, K classes
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def cutmix_box(height: int, width: int, keep: float, row: int, column: int) -> t
     return spans[0], spans[1]
 
 
-class _MixingCollator:
+class _MixingCollator(ABC):
     """Collate rows, make labels soft, and mix the batch with a permutation of itself.
 
     One permutation and one lambda a batch, as in the published code of CutMix.
@@ -87,9 +88,9 @@ class _MixingCollator:
             labels = keep * labels + (1 - keep) * labels[order]
         return {**batch, "labels": labels}
 
+    @abstractmethod
     def mix(self, images: torch.Tensor, order: torch.Tensor, rng: np.random.Generator) -> tuple[torch.Tensor, float]:
         """Mix (B, C, height, width) with its permutation; returns the mixture and the share of the first."""
-        raise NotImplementedError
 
     def generator(self, rows: Sequence[dict[str, Any]]) -> np.random.Generator:
         """A generator for this batch alone: a collator that owned one would be copied, state and all, into workers.

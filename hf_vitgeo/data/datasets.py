@@ -12,10 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 from tqdm.auto import tqdm
 
-from hf_vitgeo.data.images import load_rgb, resize
+from hf_vitgeo.data.images import decode_row, resize
 from hf_vitgeo.data.sources import open_split
 
 if TYPE_CHECKING:
@@ -92,8 +91,7 @@ def load_image_dataset(
     table = table.remove_columns("label").add_column("label", labels, feature=datasets.ClassLabel(names=names))
     table = table.cast_column("image", datasets.Image(decode=False)).add_column(ROW_COLUMN, np.arange(len(labels)))
     if max_samples is not None and max_samples < len(table):
-        chosen = np.random.default_rng(seed).choice(len(table), max_samples, replace=False)
-        table = table.select(np.sort(chosen))
+        table = table.select(subset_rows(len(table), max_samples, seed))
     if skip_bad_images:
         table = _leave_out_bad_rows(table, origin)
     return table.with_transform(partial(_decode_batch, origin=origin))
@@ -136,9 +134,23 @@ def to_uint8(dataset: "datasets.Dataset", size: int | tuple[int, int]) -> tuple[
     pictures = np.empty((len(dataset), height, width, 3), np.uint8)
     labels = np.empty(len(dataset), np.int64)
     for index, (row, cell, label) in enumerate(_encoded_rows(dataset, "decode")):
-        pictures[index] = np.asarray(resize(_decode(cell, row, "data set"), height, width))
+        pictures[index] = np.asarray(resize(decode_row(cell, row, "data set"), height, width))
         labels[index] = label
     return pictures, labels
+
+
+def subset_rows(length: int, count: int, seed: int) -> np.ndarray:
+    """A seeded random subset without replacement, in order.
+
+    Args:
+        length: how many rows there are.
+        count: how many are wanted, at most `length`.
+        seed: of the choice.
+
+    Returns:
+        (count,) row numbers.
+    """
+    return np.sort(np.random.default_rng(seed).choice(length, count, replace=False))
 
 
 def bytes_in_memory(count: int, size: tuple[int, int]) -> int:
@@ -246,7 +258,7 @@ def _leave_out_bad_rows(table: "datasets.Dataset", origin: str) -> "datasets.Dat
     good, reasons = [], []
     for index, (row, cell, _) in enumerate(_encoded_rows(table, "check")):
         try:
-            _decode(cell, row, origin)
+            decode_row(cell, row, origin)
             good.append(index)
         except ValueError as error:
             reasons.append(str(error))
@@ -272,18 +284,11 @@ def _encoded_rows(dataset: "datasets.Dataset", task: str) -> Iterator[tuple[int,
             progress.update(len(batch["label"]))
 
 
-def _decode(cell: Any, row: int | str, origin: str) -> Image.Image:
-    try:
-        return load_rgb(cell or {})
-    except (ValueError, OSError) as error:
-        raise ValueError(f"row {row} of {origin}: {error}") from error
-
-
 def _decode_batch(batch: dict[str, list], origin: str) -> dict[str, list]:
     """The transform of a loaded data set: encoded pictures in, PIL images out."""
     rows = batch.pop(ROW_COLUMN, None)
     if "image" in batch:
         # Whoever selects columns by hand may lose the numbers, but not the pictures.
         pairs = zip(batch["image"], rows or ["?"] * len(batch["image"]), strict=True)
-        batch["image"] = [_decode(cell, row, origin) for cell, row in pairs]
+        batch["image"] = [decode_row(cell, row, origin) for cell, row in pairs]
     return batch

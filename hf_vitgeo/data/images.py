@@ -61,6 +61,26 @@ def load_rgb(source: Any) -> Image.Image:
         raise ValueError(f"{name}: cannot be decoded: {error}") from error
 
 
+def decode_row(cell: Any, row: int | str, origin: str) -> Image.Image:
+    """Decode the picture of one row.
+
+    Args:
+        cell: the encoded picture, as `datasets.Image(decode=False)` gives it, or None.
+        row: its number.
+        origin: what messages call the data.
+
+    Returns:
+        A PIL image of mode RGB.
+
+    Raises:
+        ValueError: for a picture that cannot be read; it names the row.
+    """
+    try:
+        return load_rgb(cell or {})
+    except (ValueError, OSError) as error:
+        raise ValueError(f"row {row} of {origin}: {error}") from error
+
+
 def resize(image: Image.Image, height: int, width: int) -> Image.Image:
     """Resize by PIL's bilinear filter with antialiasing; the aspect ratio is not kept.
 

@@ -72,13 +72,8 @@ class EpochSampler(Sampler[tuple[int, int]]):
     """
 
     def __init__(self, length: int, seed: int, batch_size: int = 1, rank: int = 0, world_size: int = 1):
-        self.length, self.seed, self.batch_size, self.rank, self.world_size = (
-            length,
-            seed,
-            batch_size,
-            rank,
-            world_size,
-        )
+        self.length, self.seed, self.batch_size = length, seed, batch_size
+        self.rank, self.world_size = rank, world_size
         self.num_batches = length // (batch_size * world_size)
         self.set_epoch(0)
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from hf_vitgeo.data.datasets import check_label, find_columns
-from hf_vitgeo.data.images import load_rgb
+from hf_vitgeo.data.images import decode_row
 from hf_vitgeo.data.sampling import mix_seed, training_row
 from hf_vitgeo.data.sources import open_split
 
@@ -67,15 +67,15 @@ class StreamedSplit:
         # One process and two must see the same pictures: a part that is taken shard by shard would differ.
         mine = split_dataset_by_node(rows, rank, world_size, strategy="examples" if self.is_subset else "auto")
         skipped: list[str] = []
+        share = self.share_name(rank, world_size, seed is not None)
         try:
             for number, row in enumerate(mine):
-                where = f"row {number} of {self.share_name(rank, world_size, seed is not None)}"
-                label = check_label(row["label"], len(self.class_names), where)
+                label = check_label(row["label"], len(self.class_names), f"row {number} of {share}")
                 if self.skip_bad_images:
                     try:
-                        load_rgb(row["image"] or {})
-                    except (ValueError, OSError) as error:
-                        skipped.append(f"{where}: {error}")
+                        decode_row(row["image"], number, share)
+                    except ValueError as error:
+                        skipped.append(str(error))
                         continue
                 yield row["image"], label
         finally:  # also where the reader stops early
@@ -161,7 +161,8 @@ def first_images(split: StreamedSplit, count: int) -> list[tuple[Any, int]]:
     Returns:
         Pictures and labels.
     """
-    return [(load_rgb(cell), label) for cell, label in islice(split.read(0, 1), count)]
+    rows = enumerate(islice(split.read(0, 1), count))
+    return [(decode_row(cell, number, split.origin), label) for number, (cell, label) in rows]
 
 
 class StreamSampler(Sampler[StreamKey]):
@@ -200,8 +201,7 @@ class StreamSampler(Sampler[StreamKey]):
         return (self.num_batches - self.skip_batches) * self.batch_size
 
     def __iter__(self) -> Iterator[StreamKey]:
-        wanted = islice(self._endless(), self.skip_batches * self.batch_size, self.num_batches * self.batch_size)
-        return iter(wanted)
+        return islice(self._endless(), self.skip_batches * self.batch_size, self.num_batches * self.batch_size)
 
     def _endless(self) -> Iterator[StreamKey]:
         number = 0
@@ -230,10 +230,7 @@ class StreamedSamples(Dataset):
 
     def __getitem__(self, key: StreamKey) -> dict[str, Any]:
         epoch, number, cell, label = key
-        try:
-            image = load_rgb(cell or {})
-        except (ValueError, OSError) as error:
-            raise ValueError(f"row {number} of the shuffled {self.origin}: {error}") from error
+        image = decode_row(cell, number, f"the shuffled {self.origin}")
         return training_row(image, label, epoch, number, self.transform, self.seed)
 
 
@@ -253,10 +250,6 @@ class StreamedEvaluation(IterableDataset):
         self.split, self.transform, self.rank, self.world_size = split, transform, rank, world_size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        where = self.split.share_name(self.rank, self.world_size, shuffled=False)
         for number, (cell, label) in enumerate(self.split.read(self.rank, self.world_size)):
-            try:
-                image = load_rgb(cell or {})
-            except (ValueError, OSError) as error:
-                where = self.split.share_name(self.rank, self.world_size, shuffled=False)
-                raise ValueError(f"row {number} of {where}: {error}") from error
-            yield {"pixel_values": self.transform(image), "labels": label}
+            yield {"pixel_values": self.transform(decode_row(cell, number, where)), "labels": label}

@@ -78,6 +78,18 @@ def eval_transform(
     return partial(_evaluate, height=height, width=width, shift=shift, statistics=_statistics(mean, std))
 
 
+def usual_padding(size: tuple[int, int]) -> int:
+    """Pixels around a picture before its crop: an eighth of the shorter side (4 at 32, 8 at 64).
+
+    Args:
+        size: height and width in pixels.
+
+    Returns:
+        Pixels on each side.
+    """
+    return min(size) // 8
+
+
 def train_transform(
     size: Size,
     mean: Sequence[float],
@@ -119,7 +131,7 @@ def train_transform(
         raise ValueError(f"crop is {crop!r}; allowed are {', '.join(CROPS)}")
     if policy not in POLICIES:
         raise ValueError(f"policy is {policy!r}; allowed are {', '.join(POLICIES)}")
-    padding = min(height, width) // 8 if padding is None else padding
+    padding = usual_padding((height, width)) if padding is None else padding
     for name, value in (("padding", padding), ("cutout", cutout)):
         if value < 0:
             raise ValueError(f"{name} must not be negative, but is {value}")

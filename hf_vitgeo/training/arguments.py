@@ -41,6 +41,11 @@ def flag(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
+def condition_name(position_encoding: str, permuted: bool | None) -> str:
+    """What results call a model of paper A: its encoding, and +rpt where tokens were shuffled in training."""
+    return position_encoding + ("+rpt" if permuted else "")
+
+
 @dataclass
 class SupervisedArguments:
     """Arguments of `scripts/train_supervised.py`. The optimisation defaults are paper B's choices in PROTOCOLS B.3."""
@@ -227,7 +232,7 @@ class SupervisedArguments:
     def label(self) -> str:
         """Name of the model in results and figures."""
         encoding = self.position_encoding or "learned"  # every preset's
-        return self.model_label or encoding + ("+rpt" if self.permute_tokens_in_training else "")
+        return self.model_label or condition_name(encoding, self.permute_tokens_in_training)
 
     def model_overrides(self) -> dict[str, Any]:
         """The configuration fields that were set by a flag."""

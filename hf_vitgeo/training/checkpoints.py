@@ -69,8 +69,7 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Every checkpoint that was completed, oldest first, damaged or not."""
-        found = {path: re.fullmatch(r"step_(\d+)", path.name) for path in self.folder.glob("step_*")}
-        return sorted((path for path, match in found.items() if match), key=_step_of)
+        return sorted((path for path in self.folder.glob("step_*") if _step_of(path) >= 0), key=_step_of)
 
     def save(self, step: int, facts: dict[str, Any]) -> Path:
         """Write a checkpoint; all processes call it.
@@ -163,6 +162,7 @@ class Checkpoints:
 
 
 def _step_of(path: Path) -> int:
+    """The step in a checkpoint's name; -1 for a folder that is none of ours."""
     match = re.fullmatch(r"step_(\d+)", path.name)
     return int(match[1]) if match else -1
 

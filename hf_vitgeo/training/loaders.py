@@ -14,7 +14,7 @@ from hf_vitgeo.data.device_augmentation import DeviceAugmentation, RawPicture
 from hf_vitgeo.data.loading import ImageSplit
 from hf_vitgeo.data.sampling import EpochSampler, EvaluationSamples, TrainingSamples
 from hf_vitgeo.data.streaming import StreamedEvaluation, StreamedSamples, StreamedSplit, StreamSampler
-from hf_vitgeo.data.transforms import eval_transform, train_transform
+from hf_vitgeo.data.transforms import eval_transform, train_transform, usual_padding
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.building import PictureFormat
 
@@ -149,7 +149,7 @@ def device_augmentation(args: SupervisedArguments, pictures: PictureFormat) -> D
     Returns:
         The augmentation.
     """
-    padding = min(pictures.size) // 8 if args.crop == "pad" else 0
+    padding = usual_padding(pictures.size) if args.crop == "pad" else 0
     flip = bool(args.horizontal_flip)
     return DeviceAugmentation(pictures.mean, pictures.std, padding, flip, args.policy, args.cutout_size)
 

@@ -45,6 +45,11 @@ class Stepper:
         return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     @property
+    def measured(self) -> Any:
+        """What is evaluated, as an analysis wants it: bare. The averaged weights are bare already."""
+        return self.bare_model if self.ema is None else self.ema.module
+
+    @property
     def evaluated(self) -> Any:
         """What is evaluated and saved: the averaged weights where they are asked for."""
         return self.model if self.ema is None else self.ema.module

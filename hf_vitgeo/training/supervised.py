@@ -240,7 +240,7 @@ class _Loop:
             return
         self._look()
         started = time.perf_counter()
-        self.on_measure(self.progress.step, self.accelerator.unwrap_model(self.stepper.evaluated, False, False))
+        self.on_measure(self.progress.step, self.stepper.measured)
         self.progress.measuring += time.perf_counter() - started
 
     def _checkpoint(self) -> None:

@@ -90,8 +90,8 @@ def test_a_resume_goes_on_in_the_middle_without_decoding_what_was_seen(stream, m
     assert len(sampler) == 8
     from hf_vitgeo.data import streaming
 
-    decoded, real = [], streaming.load_rgb
-    monkeypatch.setattr(streaming, "load_rgb", lambda source: (decoded.append(1), real(source))[1])
+    decoded, real = [], streaming.decode_row
+    monkeypatch.setattr(streaming, "decode_row", lambda *cell: (decoded.append(1), real(*cell))[1])
     rest = torch.cat([batch["pixel_values"] for batch in loader_of(stream, sampler, transform=augment)])
     assert torch.equal(rest, whole[16:]) and len(decoded) == 8
 
