@@ -1,4 +1,4 @@
-"""`hf-vitgeo train|analyze|report|benchmark|demo`: one door to the commands."""
+"""`hf-vitgeo train|analyze|reproduce|report|benchmark|demo`: one door to the commands."""
 
 import sys
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from importlib import import_module
 COMMANDS = {
     "train": ("train_supervised", "train a classifier and write a run folder"),
     "analyze": ("analyze", "measure a trained model"),
+    "reproduce": ("reproduce", "run the experiments of papers A and B, and judge their claims"),
     "report": ("report", "build the comparison report of runs"),
     "benchmark": ("benchmark", "time our parts against what one would use instead"),
     "demo": ("demo", "five small models, trained and measured in some minutes"),
@@ -34,3 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"hf-vitgeo: {words[0]!r} is no command; there are {', '.join(COMMANDS)}", file=sys.stderr)
         raise SystemExit(2)
     import_module(f"hf_vitgeo.commands.{COMMANDS[words[0]][0]}").main(words[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -37,6 +37,15 @@ def words_of(overrides: dict[str, Any]) -> list[str]:
     return words
 
 
+def _shape(width: int, depth: int, heads: int) -> dict[str, int]:
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+
+
 # Paper B names neither optimiser nor schedule, batch, epochs and strengths: PROTOCOLS B.3 has our choices.
 _PAPER_B: dict[str, Any] = {
     "dataset_name": "uoft-cs/cifar100",
@@ -63,6 +72,12 @@ _CELLS: dict[str, tuple[tuple[str, ...], str]] = {
     "autoaugment": (("autoaugment",), "minimum MAD at least .210 on CIFAR-100"),
     "cutmix": (("cutmix",), "minimum MAD at most .024 on CIFAR-100"),
     "label_smoothing": (("label_smoothing",), "minimum MAD at least .210 on CIFAR-100"),
+}
+#: Larger models for paper B's future work: the shapes of ViT-S, B and L.
+SIZES: dict[str, dict[str, int]] = {
+    "vit_s": _shape(384, 12, 6),
+    "vit_b": _shape(768, 12, 12),
+    "vit_l": _shape(1024, 24, 16),
 }
 #: Not in the paper: do they move MAD, although they show no region of another class?
 _CONTROLS: dict[str, dict[str, Any]] = {
@@ -93,6 +108,15 @@ _CONDITIONS: dict[str, tuple[dict[str, Any], str]] = {
     "rope": ({"position_encoding": "rope"}, ".6901"),
     "learned_rpt": ({"position_encoding": "learned", "permute_tokens_in_training": True}, ".5595"),
 }
+#: Beside them: the untrained model of its figure 1a, and RPT with the encodings that it does not try it on.
+_BESIDE_A: dict[str, tuple[dict[str, Any], str | None]] = {
+    "untrained": (
+        {"position_encoding": "none", "max_train_steps": 0, "model_label": "untrained"},
+        "SSDT .577 to .664 over the layers",
+    ),
+    "sinusoidal_rpt": ({"position_encoding": "sinusoidal", "permute_tokens_in_training": True}, None),
+    "rope_rpt": ({"position_encoding": "rope", "permute_tokens_in_training": True}, None),
+}
 _SOURCE_A = (
     "Paper A, section 5 and appendix A. Decoupled weight decay, schedule, augmentation, smoothing and precision are "
     "our choice (the paper names none); so its absolute accuracies are not promised."
@@ -108,10 +132,17 @@ def _recipes() -> dict[str, Recipe]:
     for name, extra in _CONTROLS.items():
         source = f"A control of this project for paper B: {name} instead of CutMix."
         found[f"paper_b_{name}"] = Recipe(script, {**_PAPER_B, **extra}, source)
+    for size, shape in SIZES.items():
+        for name in ("baseline", "modern"):
+            flags = {**found[f"paper_b_{name}"].overrides, **shape}
+            source = f"Paper B's future work: its {name} protocol on the shape of {size.replace('_', '-')}."
+            found[f"paper_b_{size}_{name}"] = Recipe(script, flags, source)
     for name, (condition, accuracy) in _CONDITIONS.items():
         found[f"paper_a_{name}"] = Recipe(
             script, {**_PAPER_A, **condition}, _SOURCE_A, f"accuracy {accuracy}, 4 seeds"
         )
+    for name, (condition, number) in _BESIDE_A.items():
+        found[f"paper_a_{name}"] = Recipe(script, {**_PAPER_A, **condition}, _SOURCE_A, number)
     return found
 
 

@@ -238,9 +238,9 @@ class RunDir:
         content = {**plain(arguments), "environment": environment()}
         write_atomically(self.path / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
-    def args(self) -> dict[str, Any]:
-        """Read `args.json`; an empty dict where there is none."""
-        path = self.path / "args.json"
+    def args(self, name: str = "args.json") -> dict[str, Any]:
+        """Read `args.json`, or `analysis.json`; an empty dict where there is none."""
+        path = self.path / name
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def log(self, **event: Any) -> None:

@@ -56,7 +56,8 @@ def run(args: SupervisedArguments) -> None:
     # Only now: a state that is made before the Accelerator does not see that it was launched on CPUs.
     if PartialState().is_main_process:
         accuracy = done.args()["eval_accuracy"]
-        print(f"{args.label}: accuracy {accuracy:.3f} on {args.eval_split} of {args.dataset_name}; run in {done.path}")
+        said = "not evaluated" if accuracy is None else f"accuracy {accuracy:.3f}"
+        print(f"{args.label}: {said} on {args.eval_split} of {args.dataset_name}; run in {done.path}")
 
 
 def label_of(config: Any) -> str:

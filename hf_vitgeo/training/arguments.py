@@ -109,7 +109,7 @@ class SupervisedArguments:
     per_device_eval_batch_size: int = flag(256, "Pictures a batch in evaluation.")
     gradient_accumulation_steps: int = flag(1, "Micro-batches an optimiser step.")
     num_train_epochs: int = flag(200, "Passes over the training set.")
-    max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs.")
+    max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs. 0 saves the untrained model.")
     learning_rate: float = flag(1e-3, "Largest learning rate.")
     num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
     num_warmup_steps: int | None = flag(None, "Optimiser steps of warm-up; wins over the epochs of it.")
@@ -118,6 +118,9 @@ class SupervisedArguments:
     ema_decay: float | None = flag(None, "Average the weights by this factor a step; evaluated and saved instead.")
     mixed_precision: Literal["no", "bf16", "fp16"] = flag("no", "Precision of the forward pass.")
     torch_compile: bool = flag(False, "Compile the model (inductor; needs a compiler).")
+    attn_implementation: str | None = flag(
+        None, "Attention kernel of transformers, such as sdpa; left out: its choice, but eager for bf16 on a CPU."
+    )
     dataloader_num_workers: int = flag(0, "Processes that prepare pictures.")
     eval_every_epochs: int = flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
     on_nan: Literal["stop", "skip"] = flag("stop", "What a loss or gradient that is not finite does to the run.")
@@ -162,7 +165,7 @@ class SupervisedArguments:
                 raise ValueError(f"--report_to is {tracker!r}; allowed are {', '.join(TRACKERS)}")
             if importlib.util.find_spec(TRACKERS[tracker]) is None:
                 raise ValueError(f"--report_to {tracker}: it is not installed (pip install {TRACKERS[tracker]})")
-        if self.max_train_steps is not None and (self.num_warmup_steps or 0) >= self.max_train_steps:
+        if self.max_train_steps and (self.num_warmup_steps or 0) >= self.max_train_steps:
             raise ValueError(
                 f"--num_warmup_steps is {self.num_warmup_steps} of --max_train_steps {self.max_train_steps}; warm-up "
                 "must end before training does"
@@ -177,7 +180,7 @@ class SupervisedArguments:
     def _check_numbers(self) -> None:
         positive = (
             "per_device_train_batch_size per_device_eval_batch_size num_train_epochs learning_rate max_grad_norm "
-            "eval_every_epochs max_train_samples max_eval_samples max_train_steps gradient_accumulation_steps "
+            "eval_every_epochs max_train_samples max_eval_samples gradient_accumulation_steps "
             "save_total_limit measure_every measure_images measure_permutations shuffle_buffer_size cutmix_alpha "
             "mixup_alpha hidden_size num_hidden_layers num_attention_heads intermediate_size image_size patch_size"
         )
@@ -186,7 +189,7 @@ class SupervisedArguments:
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"--{name} is {value}; allowed is a finite number above 0")
         not_negative = (
-            "num_warmup_epochs num_warmup_steps weight_decay dataloader_num_workers seed cutout_size "
+            "max_train_steps num_warmup_epochs num_warmup_steps weight_decay dataloader_num_workers seed cutout_size "
             "position_init_std initializer_range num_register_tokens"
         )
         for name in not_negative.split():

@@ -109,6 +109,26 @@ def build_model(args: SupervisedArguments, class_names: tuple[str, ...]) -> Any:
     )
 
 
+def choose_kernel(args: SupervisedArguments, model: Any, device_type: str) -> None:
+    """Set the attention kernel that the flag names, or the one that is fast here.
+
+    In bf16 on a CPU, the backward pass of torch's own kernel (sdpa) takes two thirds of a training step of the compact
+    ViT; without it the step takes less than half of the time.
+
+    Args:
+        args: parsed arguments.
+        model: a transformers model; changed in place.
+        device_type: where it will be trained, such as "cpu".
+
+    Raises:
+        ValueError: for a kernel that transformers or the model's attention function does not have.
+    """
+    slow = args.mixed_precision == "bf16" and device_type == "cpu"
+    kernel = args.attn_implementation or ("eager" if slow else None)
+    if kernel is not None:
+        model.set_attn_implementation(kernel)
+
+
 def _labels(class_names: tuple[str, ...]) -> dict[str, Any]:
     return {
         "id2label": dict(enumerate(class_names)),

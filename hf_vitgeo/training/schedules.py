@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hf_vitgeo.training.arguments import SupervisedArguments
+
 #: Parameters that are looked up or added rather than multiplied: no weight decay, as for vectors.
 _NOT_DECAYED = ("position_embeddings", "cls_token", "cls_position", "register_tokens")
 
@@ -50,6 +52,33 @@ def warmup_cosine(base: float, final: float, total_steps: int, warmup_steps: int
         raise ValueError(f"warmup_steps is {warmup_steps}; it must be from 0 to below total_steps, {total_steps}")
     rise = base * np.arange(warmup_steps) / max(warmup_steps, 1)
     return np.concatenate((rise, cosine(base, final, total_steps - warmup_steps)))
+
+
+def learning_rates(args: SupervisedArguments, total_steps: int, steps_per_epoch: int) -> np.ndarray:
+    """The rate of every step of a run: warm-up and half a cosine to 0.
+
+    Args:
+        args: parsed arguments.
+        total_steps: optimiser steps of the run; 0 for a model that stays untrained.
+        steps_per_epoch: for a warm-up that is given in epochs.
+
+    Returns:
+        (total_steps,) float64.
+
+    Raises:
+        ValueError: for a warm-up that does not end before the run.
+    """
+    if total_steps == 0:
+        return np.zeros(0)
+    warmup = args.num_warmup_steps
+    if warmup is None:
+        warmup = round(args.num_warmup_epochs * steps_per_epoch)
+    if warmup >= total_steps:
+        raise ValueError(
+            f"warm-up of {warmup} steps (--num_warmup_epochs {args.num_warmup_epochs} or --num_warmup_steps) does "
+            f"not end before the run, which has {total_steps} (--max_train_steps or --num_train_epochs)"
+        )
+    return warmup_cosine(args.learning_rate, 0.0, total_steps, warmup)
 
 
 def parameter_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:

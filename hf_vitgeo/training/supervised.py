@@ -12,11 +12,11 @@ from tqdm.auto import tqdm
 
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
-from hf_vitgeo.training.building import PictureFormat, save_model
+from hf_vitgeo.training.building import PictureFormat, choose_kernel, save_model
 from hf_vitgeo.training.checkpoints import EXIT_TERMINATED, Checkpoints, Progress, asked_to_stop
 from hf_vitgeo.training.evaluation import evaluate
 from hf_vitgeo.training.loaders import Split, TrainingBatches, evaluation_loader
-from hf_vitgeo.training.schedules import parameter_groups, warmup_cosine
+from hf_vitgeo.training.schedules import learning_rates, parameter_groups
 from hf_vitgeo.training.stepping import FiniteGuard, Stepper, groups
 
 #: Called at step 0 and every `--measure_every` steps with the step and the model.
@@ -89,6 +89,7 @@ class _Loop:
         on_measure: OnMeasure | None,
     ):
         self.args, self.accelerator, self.pictures, self.on_measure = args, accelerator, pictures, on_measure
+        choose_kernel(args, model, accelerator.device.type)
         sharded = accelerator.distributed_type == DistributedType.FSDP
         if sharded and (args.ema_decay is not None or args.measure_every):
             raise ValueError("--ema_decay and --measure_every need the whole model on each process: not under FSDP")
@@ -96,8 +97,9 @@ class _Loop:
         self.eval_loader = evaluation_loader(args, pictures, eval_split, accelerator)
         self.run, self.progress = RunDir(args.output_dir), Progress()
         self.steps_per_epoch = self.batches.per_epoch // args.gradient_accumulation_steps
-        self.total = args.max_train_steps or args.num_train_epochs * self.steps_per_epoch
-        self.rates = warmup_cosine(args.learning_rate, 0.0, self.total, self._warmup())
+        given = args.max_train_steps
+        self.total = args.num_train_epochs * self.steps_per_epoch if given is None else given
+        self.rates = learning_rates(args, self.total, self.steps_per_epoch)
         optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate)
         self.facts = {
             **args.as_dict(),
@@ -118,18 +120,6 @@ class _Loop:
         self.checkpoints = Checkpoints(self.run.path / "checkpoints", accelerator, args.save_total_limit)
         self.guard = FiniteGuard(accelerator, check_norm=args.mixed_precision != "fp16")
         self.started, self.accuracy, self.finished = time.perf_counter(), math.nan, False
-
-    def _warmup(self) -> int:
-        args = self.args
-        warmup = args.num_warmup_steps
-        if warmup is None:
-            warmup = round(args.num_warmup_epochs * self.steps_per_epoch)
-        if warmup >= self.total:
-            raise ValueError(
-                f"warm-up of {warmup} steps (--num_warmup_epochs {args.num_warmup_epochs} or --num_warmup_steps) does "
-                f"not end before the run, which has {self.total} (--max_train_steps or --num_train_epochs)"
-            )
-        return warmup
 
     def open_folder(self) -> None:
         """Begin in an empty folder, or where a checkpoint left off."""
