@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="Seeds of training.")
     parser.add_argument("--cells", nargs="+", help="Some of: " + "; ".join(map(" ".join, CELLS.values())))
     parser.add_argument("--dataset_name", help="Hub id or local folder instead of the scale's.")
-    parser.add_argument("--output_dir", type=Path, help="Folder of the grid; runs/reproduce_<paper>_<scale> if left out.")
+    parser.add_argument("--output_dir", type=Path, help="Folder; runs/reproduce_<paper>_<scale> if left out.")
     parser.add_argument("--train_flags", default="", help="Further flags of every training, as one string.")
     parser.add_argument("--launch", help="Words before each training, such as 'accelerate launch'.")
     parser.add_argument("--shard", default="1/1", help="i/n runs every n-th run from the i-th on.")
@@ -42,6 +42,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         failed = run_grid(grid, root, (int(number), int(count)), args.launch)
     except ValueError as error:
         parser.error(str(error))
+    from hf_vitgeo.reporting.grids import load_grid
+    from hf_vitgeo.reproduction.claims import claims_of
+    from hf_vitgeo.reproduction.report import build_grid_report
+
+    found = load_grid(root)
+    if found.runs:
+        page = build_grid_report(root)
+        for claim in claims_of(args.paper, found.runs):
+            print(f"{claim.verdict:<24}{claim.name}" + (f" ({claim.reason})" if claim.reason else ""))
+        print(f"report: {page}")
     for name, reason in failed.items():
         print(f"failed: {name}: {reason}")
     if failed:

@@ -42,7 +42,7 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
         NothingMeasured: if no run was measured at several steps.
     """
     runs = {path: RunDir(path) for path in map(Path, run_dirs)}
-    records = {path: _one_sample(run.results()) for path, run in runs.items()}
+    records = {path: one_sample(run.results()) for path, run in runs.items()}
     measured = {path: min_mad_by_step(rows) for path, rows in records.items()}
     measured = {path: steps for path, steps in measured.items() if len(steps) > 1}
     if not measured:
@@ -72,8 +72,15 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
     return fig
 
 
-def _one_sample(records: Sequence[Record]) -> list[Record]:
-    """The records of the sample that was measured at most steps: another one belongs on no common line."""
+def one_sample(records: Sequence[Record]) -> list[Record]:
+    """The records of the sample that was measured at most steps: another one belongs on no common line.
+
+    Args:
+        records: of one run.
+
+    Returns:
+        Some of them.
+    """
     steps: dict[tuple, set] = {}
     for row in records:
         steps.setdefault(_sample(row), set()).add(row["step"])

@@ -49,14 +49,14 @@ def summary_table(records_by_model: RecordsByModel, args_by_model: ArgsByModel) 
             {
                 "model": label,
                 "parameters": _count(args_by_model.get(label, {}).get("parameters")),
-                "accuracy": _with_interval(first(records, "accuracy")),
+                "accuracy": with_interval(first(records, "accuracy")),
                 "SSDT": short(_value(first(records, "ssdt", layer=last_layer(records)))),
                 "SSDT, RPI": _plus_minus(found.ssdt_rpi, found.sd),
                 "null band": _range(found.null_low, found.null_high),
                 "verdict": found.label,
                 "min MAD": short(minimum_distance(records), 3),
-                "JPEG fragility": _with_interval(first(records, "fragility", shift=JPEG)),
-                "blur fragility": _with_interval(first(records, "fragility", shift=BLUR)),
+                "JPEG fragility": with_interval(first(records, "fragility", shift=JPEG)),
+                "blur fragility": with_interval(first(records, "fragility", shift=BLUR)),
             }
         )
     return rows
@@ -154,7 +154,8 @@ def _plus_minus(value: float | None, sd: float | None) -> str:
     return short(value) if sd is None else f"{short(value)} ± {short(sd)}"
 
 
-def _with_interval(record: Record | None) -> str:
+def with_interval(record: Record | None) -> str:
+    """A record's value with the ends of its interval in brackets; a dash where there is none."""
     value, low, high = _value(record), spread_of(record, "low"), spread_of(record, "high")
     if value is None or low is None or high is None:
         return short(value)

@@ -171,7 +171,9 @@ def _write_grid(grid: Grid, root: Path) -> None:
     old = run.args("grid.json")
     for name in ("paper", "scale", "dataset_name", "train_flags"):
         if old and old[name] != mine[name]:
-            raise ValueError(f"{root} holds a grid with --{name} {old[name]}, not {mine[name]}; name another --output_dir")
+            raise ValueError(
+                f"{root} holds a grid with --{name} {old[name]}, not {mine[name]}; name another --output_dir"
+            )
     mine["seeds"] = sorted({*old.get("seeds", ()), *grid.seeds})
     mine["cells"] = list(dict.fromkeys([*old.get("cells", ()), *grid.cells]))
     run.write_args(mine, "grid.json")
