@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hf_vitgeo"
-EVERYTHING = {*"recipes models data training metrics analysis reporting runs version commands".split()}
+EVERYTHING = {*"recipes models data training metrics analysis reporting reproduction runs version commands".split()}
 # folder or module -> what it may import of the package beside itself
 ARROWS = {
     "models": set(),
@@ -22,12 +22,14 @@ ARROWS = {
     "training": {"models", "data", "runs", "recipes"},
     "analysis": {"models", "data", "metrics", "runs"},
     "reporting": {"runs"},
+    "reproduction": {"recipes", "runs", "training", "reporting", "commands"},
     "commands": EVERYTHING,
     "__init__": {"version"},
 }
 WITHOUT_TORCH = [
     *("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.recipes"),
     *("hf_vitgeo.training.arguments", "hf_vitgeo.training.command_line", "hf_vitgeo.data.catalog"),
+    *("hf_vitgeo.reproduction.grid", "hf_vitgeo.reproduction.report", "hf_vitgeo.commands.reproduce"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -59,7 +59,7 @@ _A: tuple[_Section, ...] = (
         Figured(
             "fig_1b_emergence",
             "Figure 1b: structure without an encoding",
-            f"SSDT of patches in their places: untrained, trained without an encoding, and with a learned one. {_BAND}",
+            f"SSDT of patches in their places: untrained, without an encoding, with a learned one. {_BAND}",
             "Line chart of SSDT by layer for three conditions.",
         ),
         lambda runs: grid_figures_a.plain_figure(runs, ("untrained", "none", "learned"), "Patches in their places"),
@@ -202,7 +202,7 @@ def _figures(paper: str, runs: Runs, folder: Path) -> list[Figured]:
     last = Figured(
         "over_time",
         "Emergence over time",
-        "Measured while training, on one sample of pictures. Lines are means over seeds, bands one standard deviation.",
+        "Measured while training, on one sample. Lines are means over seeds, bands one standard deviation.",
         "Three line charts against the optimiser step: accuracy, minimum mean attention distance, SSDT under RPI.",
     )
     sections = (*(_A if paper == "A" else _B), (last, lambda runs: grid_figures_b.emergence(runs, paper)))
@@ -222,9 +222,10 @@ def _scale_text(grid: GridResults) -> str:
     trained = [run for seeds in grid.runs.values() for run in seeds.values() if run.args.get("images_seen")]
     seen = sorted({run.args["images_seen"] for run in trained})
     config, versions = args["model_config"], args["environment"]["versions"]
+    data = Path(str(args["dataset_name"])).name
+    ends = " to ".join(f"{number:,}" for number in dict.fromkeys((seen[0], seen[-1]))) if seen else "0"
     return (
-        f"{SCALES[grid.plan['scale']].source} Data: {Path(str(args['dataset_name'])).name}, {args['num_train_images']:,} "
-        f"training pictures, {' to '.join(f'{number:,}' for number in dict.fromkeys((seen[0], seen[-1]))) if seen else 0} "
+        f"{SCALES[grid.plan['scale']].source} Data: {data}, {args['num_train_images']:,} training pictures, {ends} "
         f"seen; model: width {config['hidden_size']}, {config['num_hidden_layers']} layers, "
         f"{config['num_attention_heads']} heads, {args['parameters']:,} parameters; {args['mixed_precision']} mixed "
         f"precision on {args['device']}, torch {versions['torch']}."
@@ -280,8 +281,8 @@ def _markdown(facts: Mapping[str, Any], claims: Sequence[Claim], figures: Sequen
         parts.append(f"Not finished: {'; '.join(facts['missing'])}.")
     parts += [
         "## Claims",
-        "Supported: the 95 % t interval over seeds of every number lies where the claim puts it; not supported: one lies "
-        "wholly elsewhere. Differences are taken within a seed.",
+        "Supported: the 95 % t interval over seeds of every number lies where the claim puts it; not supported: one "
+        "lies wholly elsewhere. Differences are taken within a seed.",
         to_markdown(claims_table(claims)),
         "## Figures",
         *(f"### {each.title}\n\n{each.explanation}\n\n![{each.alt}](figures/{each.name}.png)" for each in figures),
