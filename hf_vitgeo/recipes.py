@@ -141,8 +141,8 @@ def _recipes() -> dict[str, Recipe]:
         found[f"paper_a_{name}"] = Recipe(
             script, {**_PAPER_A, **condition}, _SOURCE_A, f"accuracy {accuracy}, 4 seeds"
         )
-    for name, (condition, number) in _BESIDE_A.items():
-        found[f"paper_a_{name}"] = Recipe(script, {**_PAPER_A, **condition}, _SOURCE_A, number)
+    for name, (condition, printed) in _BESIDE_A.items():
+        found[f"paper_a_{name}"] = Recipe(script, {**_PAPER_A, **condition}, _SOURCE_A, printed)
     return found
 
 

@@ -1,11 +1,16 @@
 """The figures of paper A from the runs of a grid, with the paper's own points as hollow marks."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from hf_vitgeo.reporting.grids import Runs, layers_of, over_seeds, rpi_of_last_layer, value_of
+from hf_vitgeo.reporting.grids import Run, Runs, layers_of, over_seeds, rpi_of_last_layer, value_of
 from hf_vitgeo.reporting.paper_numbers import PAPER_A_ALPHA, PAPER_A_PLAIN, PAPER_A_RPI, depth_of, paper_a
 from hf_vitgeo.reporting.plots import NothingMeasured
 from hf_vitgeo.reporting.records import BLUR, JPEG, select, spread_of
@@ -121,8 +126,8 @@ def fragility_figure(runs: Runs) -> Figure:
     panels = (("accuracy", None, "Clean accuracy"), ("fragility", BLUR, "Blur"), ("fragility", JPEG, "JPEG"))
     for ax, (metric, shift, title) in zip(fig.subplots(1, 3), panels, strict=True):
         for place, cell in enumerate(cells):
-            mean, sd, _ = over_seeds(runs[cell], lambda run, m=metric, s=shift: value_of(run, m, shift=s))
-            found = [value_of(run, metric, shift=shift) for run in runs[cell].values()]
+            mean, sd, _ = over_seeds(runs[cell], partial(_value, metric=metric, shift=shift))
+            found = [_value(run, metric, shift) for run in runs[cell].values()]
             style = _CELL_STYLES[cell]
             ax.errorbar(place, mean, yerr=sd, color=style.color, marker=style.marker, ms=7, capsize=4)
             ax.plot([place + 0.18] * len(found), found, ".", color=style.color, ms=5)
@@ -150,7 +155,7 @@ def alpha_figure(runs: Runs) -> Figure:
         NothingMeasured: without a sweep.
     """
     cells = [cell for cell in ("learned", "sinusoidal") if runs.get(cell)]
-    panels = (
+    panels: tuple[tuple[str, dict[str, str], str, str], ...] = (
         ("delta_ssdt", {"intervention": "rpi"}, "Gain in the first block, under RPI", "ΔSSDT (layer 1 − layer 0)"),
         ("fragility", {"shift": JPEG}, "JPEG fragility", "share of accuracy lost"),
         ("accuracy", {}, "Clean accuracy", "top-1 accuracy (share)"),
@@ -219,6 +224,10 @@ def structure_and_fragility(runs: Runs) -> Figure:
     return fig
 
 
+def _value(run: Run, metric: str, shift: str | None) -> float:
+    return value_of(run, metric, shift=shift)
+
+
 def _require(runs: Runs, cells: tuple[str, ...]) -> None:
     if not any(runs.get(cell) for cell in cells):
         raise NothingMeasured(f"no run of {', '.join(cells)}")
@@ -231,7 +240,9 @@ def _one_panel(runs: Runs, cells: tuple[str, ...]) -> Figure:
     return fig
 
 
-def _draw(ax: Axes, runs: Runs, cell: str, intervention: str | None, printed: object, **more: object) -> None:
+def _draw(
+    ax: Axes, runs: Runs, cell: str, intervention: str | None, printed: Sequence[float] | None, **more: Any
+) -> None:
     """Mean and s.d. over seeds of SSDT by layer, and the paper's curve."""
     if not runs.get(cell):
         return
@@ -253,15 +264,15 @@ def _null(ax: Axes, runs: Runs, cells: tuple[str, ...]) -> None:
                 if low is not None and high is not None:
                     bands.setdefault(row["layer"], []).append((low, high))
     places = sorted(bands)
-    low = [min(band[0] for band in bands[place]) for place in places]
-    high = [max(band[1] for band in bands[place]) for place in places]
-    ax.fill_between(places, low, high, color=GREY, alpha=0.35, lw=0)
+    lows = [min(band[0] for band in bands[place]) for place in places]
+    highs = [max(band[1] for band in bands[place]) for place in places]
+    ax.fill_between(places, lows, highs, color=GREY, alpha=0.35, lw=0)
     ax.axhline(0, color=GREY, lw=0.8)
 
 
 def _layers(ax: Axes, title: str) -> None:
     ax.set(title=title, ylabel="SSDT (Spearman correlation)", xlabel="layer (the last one: output of the last block)")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
 
 

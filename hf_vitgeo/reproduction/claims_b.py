@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from hf_vitgeo.reporting.grids import Run, Runs, layers_of, minimum_mad, value_of
 from hf_vitgeo.reproduction.quantities import Of, by_seed, difference, missing
@@ -54,6 +55,10 @@ def _third(run: Run, metric: str, last: bool = False) -> float:
     return float((found[-size:] if last else found[:size]).mean())
 
 
+def _deeper(run: Run, metric: str) -> float:
+    return _third(run, metric, last=True) - _third(run, metric)
+
+
 def claims_of_paper_b(runs: Runs) -> list[Claim]:
     """Judge the claims of paper B.
 
@@ -79,11 +84,11 @@ def claims_of_paper_b(runs: Runs) -> list[Claim]:
         return {seed: abs(mine[seed]) - abs(cutmix[seed]) / 2 for seed in mine if seed in cutmix}
 
     early = {
-        name: difference(runs, "modern", "baseline", lambda run, metric=metric: _third(run, metric))
+        name: difference(runs, "modern", "baseline", partial(_third, metric=metric))
         for name, metric in (("MAD", "mean_attention_distance"), ("entropy", "attention_entropy"))
     }
     deeper = {
-        name: by_seed(runs, "modern", lambda run, metric=metric: _third(run, metric, True) - _third(run, metric))
+        name: by_seed(runs, "modern", partial(_deeper, metric=metric))
         for name, metric in (("MAD", "mean_attention_distance"), ("entropy", "attention_entropy"))
     }
     threshold = [value for cell in _PARTS for value in minimum.get(cell, {}).values()]
