@@ -5,12 +5,14 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from hf_vitgeo.analysis.attacks import attacked
 from hf_vitgeo.analysis.attention_locality import head_records
 from hf_vitgeo.analysis.recorder import record
 from hf_vitgeo.analysis.robustness import robustness_records
 from hf_vitgeo.analysis.samples import Sample
+from hf_vitgeo.analysis.semantic_shift import semantic_records
 from hf_vitgeo.analysis.spatial_structure import alpha_records, rpi_records, ssdt_under_rpi, structure_records
-from hf_vitgeo.data.transforms import parse_shift
+from hf_vitgeo.data.shifts import parse_attack, parse_shift
 
 
 def measure(
@@ -24,6 +26,8 @@ def measure(
     seed: int,
     label: str,
     no_accuracy: str | None = None,
+    attacks: Sequence[str] = (),
+    other: Sample | None = None,
 ) -> list[dict[str, Any]]:
     """Measure structure, heads, the alpha sweep and fragility.
 
@@ -39,6 +43,8 @@ def measure(
         label: of the progress bar.
         no_accuracy: why accuracy and fragility have no meaning here, such as labels of other classes; None where
             they have.
+        attacks: names that `data.shifts.parse_attack` knows; on the sample for structure, as they cost many passes.
+        other: pictures of another data set with classes of the model, for `semantic_shift.semantic_records`.
 
     Returns:
         Records without `model`, `seed` and `step`.
@@ -69,6 +75,13 @@ def measure(
         shifted = {name: sample.shifted(operation) for name, operation in operations.items()}
         classes = model.config.num_labels
         records += _on(robustness_records(model, sample, shifted, classes, seed=seed), sample)
+        if attacks:
+            found = {name: attacked(model, chosen, parse_attack(name), seed) for name in attacks}
+            rows = robustness_records(model, chosen, found, classes, seed=seed)
+            # the clean accuracy stands there already
+            records += _on([row for row in rows if row["shift"] is not None], chosen)
+        if other is not None:
+            records += semantic_records(model, sample, other, seed)
         # Paper A sweeps under JPEG; on the sample for structure, or eleven passes over a large split would rule the
         # cost.
         jpeg = {name: chosen.shifted(operation) for name, operation in operations.items() if name.startswith("jpeg")}

@@ -35,6 +35,22 @@ def label_map(class_names: Sequence[str], id2label: Mapping[int, str]) -> np.nda
     return np.array([outputs[_plain(name)] for name in class_names])
 
 
+def shared_classes(class_names: Sequence[str], id2label: Mapping[int, str]) -> np.ndarray:
+    """Which output of a classifier stands for each class of a data set that shares only some of them.
+
+    Args:
+        class_names: the data's classes, by label.
+        id2label: the model's classes, by output.
+
+    Returns:
+        (classes,) int64 outputs, -1 for a class that the model does not have. Of names with synonyms ("tench, Tinca
+        tinca") the first also counts.
+    """
+    outputs = {_plain(name.split(",")[0]): number for number, name in id2label.items()}
+    outputs |= {_plain(name): number for number, name in id2label.items()}
+    return np.array([outputs.get(_plain(name), outputs.get(_plain(name.split(",")[0]), -1)) for name in class_names])
+
+
 def _plain(name: str) -> str:
     """Names differ between a data set and a model's card in case, spaces and underscores only."""
     return name.strip().lower().replace("_", " ")

@@ -1,12 +1,13 @@
 """Measure a trained model: accuracy, SSDT plain and under RPI, every head, the alpha sweep, fragility."""
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_vitgeo.data.shifts import parse_shift
+from hf_vitgeo.data.shifts import parse_attack, parse_shift
 from hf_vitgeo.runs import RunDir, check_record
 from hf_vitgeo.training.arguments import flag
 from hf_vitgeo.training.command_line import parse
@@ -39,6 +40,12 @@ class AnalyzeArguments:
         default_factory=lambda: ["jpeg_q5", "blur_s2.5_k5"],
         metadata={"help": "Shifts such as jpeg_q5 or blur_s2.5_k5."},
     )
+    attacks: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Adversarial shifts such as fgsm_e4 or pgd_e2_n10 (needs hf-vitgeo[attacks])."},
+    )
+    shifted_dataset_name: str | None = flag(None, "Data set with other pictures of the classes, such as ImageNet-R.")
+    shifted_split: str = flag("test", "Split of it.")
     batch_size: int = flag(128, "Pictures a forward pass.")
     device: str = flag("auto", "Where to run: auto, cpu, cuda, mps.")
     seed: int = flag(0, "Seed of sample, permutations and bootstrap.")
@@ -50,6 +57,10 @@ class AnalyzeArguments:
                 raise ValueError(f"--{name} is {value}; allowed is a whole number of at least 1")
         for name in self.shifts:
             parse_shift(name)
+        for name in self.attacks:
+            parse_attack(name)
+        if self.attacks and importlib.util.find_spec("art") is None:
+            raise ValueError("--attacks: it is not installed (pip install adversarial-robustness-toolbox)")
         if any(alpha < 0 for alpha in self.alphas):
             raise ValueError(f"--alphas are {self.alphas}; allowed are numbers of at least 0")
 
@@ -107,6 +118,7 @@ def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
     try:
         model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
         sample, no_accuracy = _load_sample(args, dataset_name, model, processor)
+        other = _load_other(args, model, processor) if args.shifted_dataset_name else None
     except (ValueError, OSError, MemoryError) as error:
         raise SystemExit(f"analyze.py: {error}") from error
     from hf_vitgeo.analysis.measure import measure
@@ -122,6 +134,8 @@ def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
         seed=args.seed,
         label=label_of(args),
         no_accuracy=no_accuracy,
+        attacks=args.attacks,
+        other=other,
     )
     # The seed of a result is that of training: seeds of models are what intervals are over.
     common = {"model": label_of(args), "seed": trained.get("seed"), "step": trained.get("steps")}
@@ -178,6 +192,31 @@ def _load_sample(args: AnalyzeArguments, dataset_name: str, model: Any, processo
         args.batch_size,
     )
     return sample, no_accuracy
+
+
+def _load_other(args: AnalyzeArguments, model: Any, processor: Any) -> "Sample":
+    """Decode the data set of a semantic shift and keep the classes that the model has."""
+    from hf_vitgeo.analysis.samples import Sample, shared_classes
+    from hf_vitgeo.data.loading import load_arrays, name_in_results
+
+    name = str(args.shifted_dataset_name)
+    size = picture_size(model.config, processor)
+    images, labels, class_names = load_arrays(
+        name, args.shifted_split, size, skip_bad_images=args.skip_bad_images, seed=args.seed
+    )
+    outputs = shared_classes(class_names, model.config.id2label)[labels]
+    kept = outputs >= 0
+    if not kept.any():
+        raise ValueError(f"--shifted_dataset_name {name} shares no class with the model: {class_names[:3]} ...")
+    return Sample(
+        images[kept],
+        outputs[kept],
+        name_in_results(name),
+        args.shifted_split,
+        tuple(processor.image_mean),
+        tuple(processor.image_std),
+        args.batch_size,
+    )
 
 
 def picture_size(config: Any, processor: Any) -> tuple[int, int]:

@@ -5,6 +5,7 @@ A shift acts on the resized uint8 picture, before it becomes a tensor.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 
@@ -118,3 +119,39 @@ def _check_blur(sigma: float, kernel_size: int) -> None:
         raise ValueError(f"sigma must be a positive number of pixels, not {sigma!r}")
     if kernel_size < 1 or kernel_size % 2 != 1:
         raise ValueError(f"kernel_size must be a positive odd number, not {kernel_size!r}")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack by name.
+
+    Attributes:
+        kind: "fgsm" (one step along the gradient's sign) or "pgd" (many small ones, from a random start).
+        eps: largest change of a channel, in 255ths.
+        steps: of PGD; 1 for FGSM.
+    """
+
+    kind: str
+    eps: int
+    steps: int = 1
+
+
+def parse_attack(name: str) -> Attack:
+    """Read the name of an attack.
+
+    Args:
+        name: such as "fgsm_e4" (eps 4/255) or "pgd_e2_n10" (eps 2/255, 10 steps).
+
+    Returns:
+        The attack.
+
+    Raises:
+        ValueError: for any other name.
+    """
+    found = re.fullmatch(r"(?:(fgsm)_e(\d+)|(pgd)_e(\d+)_n(\d+))", name)
+    if found is None or not 1 <= int(found[2] or found[4]) <= 255 or found[5] == "0":
+        raise ValueError(
+            f"--attacks has {name!r}; allowed are fgsm_e<eps> and pgd_e<eps>_n<steps>, eps from 1 to 255 in 255ths, "
+            "such as fgsm_e4 and pgd_e2_n10"
+        )
+    return Attack(found[1] or found[3], int(found[2] or found[4]), int(found[5] or 1))
