@@ -85,31 +85,46 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
     Returns:
         (M,) float64.
     """
-    order, ordered_ranks = _order_and_ranks(values)
+    place = np.arange(values.size, dtype=np.int32)
+    ordered_ranks, order = _ranks_in_order(values, place, place + 1.0, np.empty(values.size, dtype=np.int64))
     ranks = np.empty(values.size, dtype=np.float64)
     ranks[order] = ordered_ranks
     return ranks
 
 
-def _order_and_ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (M,) that sort the values, and the average ranks (M,) in that order, float64."""
+def _ranks_in_order(
+    values: np.ndarray, carried: np.ndarray, untied: np.ndarray, words: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Average ranks of the sorted values, and what each carried, in that order.
+
+    Args:
+        values: (M,) without NaN.
+        carried: (M,) int32, one a value.
+        untied: (M,) float64, the ranks of different values: from 1, or around 0.
+        words: (M,) int64 to write in. Memory that is new has to be mapped first, which would take longer than to sort.
+
+    Returns:
+        (M,) float64 ranks, `untied` itself where no values are equal, and (M,) int32, which may be a view of `words`.
+    """
     if values.dtype == np.float32:
-        # numpy's sort is three times as fast as its argsort, so sort numbers with their places, in one word each: the
-        # bits of a float, read as an integer, are in its order once those of negative numbers are turned round.
+        # numpy's sort is three times as fast as its argsort, so sort each number with what it carries, in one word:
+        # the bits of a float, read as an integer, are in its order once those of negative numbers are turned round.
+        low, high = (slice(None, None, 2), slice(1, None, 2))[:: 1 if sys.byteorder == "little" else -1]
+        halves = words.view(np.int32)  # (2 M,)
         bits = (values + np.float32(0)).view(np.int32)  # -0 becomes 0
         bits ^= (bits >> 31) & 0x7FFFFFFF
-        packed = (bits.astype(np.int64) << 32) | np.arange(values.size)
-        packed.sort()
-        order, ordered = packed & 0xFFFFFFFF, packed >> 32
+        halves[high], halves[low] = bits, carried
+        words.sort()
+        ordered, carried = halves[high], halves[low]
     else:
         order = np.argsort(values)  # stability is not needed, ties are averaged
-        ordered = values[order]
+        ordered, carried = values[order], carried[order]
     tied = ordered[1:] == ordered[:-1]
     if not tied.any():
-        return order, np.arange(1, values.size + 1, dtype=np.float64)
+        return untied, carried
     first = np.flatnonzero(np.concatenate(([True], ~tied)))  # where each group of equal values starts
     size = np.diff(first, append=values.size)
-    return order, np.repeat(first + (size + 1) / 2, size)
+    return np.repeat((untied[first] + untied[first + size - 1]) / 2, size), carried
 
 
 def ssdt(similarity: Any, grid_size: tuple[int, int], distance: str = "manhattan") -> Any:
@@ -173,12 +188,16 @@ def _correlate_on_cpu(flat: np.ndarray, pairs: np.ndarray, reference: np.ndarray
     """Correlations (B,) in float64 of the rows of (B, N * N), and how many rows hold a NaN."""
     result = np.full(len(flat), np.nan)
     with_nan = np.isnan(flat).any(-1)  # (B,)
+    twice = (2 * reference).astype(np.int32)  # an average rank is a multiple of a half
+    untied = np.arange(pairs.size) - (pairs.size - 1) / 2
+    words, target = np.empty(pairs.size, dtype=np.int64), np.empty(pairs.size)
+    # einsum, because BLAS would start threads for products of this length, which fight with torch's: 3 times slower
+    square = np.einsum("i,i", reference, reference)
     for index in np.flatnonzero(~with_nan):
-        order, ranks = _order_and_ranks(flat[index].take(pairs))
-        ranks -= (pairs.size + 1) / 2
-        scale = np.sqrt((ranks @ ranks) * (reference @ reference))
+        ranks, target[:] = _ranks_in_order(flat[index].take(pairs), twice, untied, words)
+        scale = 2 * np.sqrt(np.einsum("i,i", ranks, ranks) * square)  # one root, so that equal ranks give 1 exactly
         if scale > 0:
-            result[index] = np.clip(ranks @ reference.take(order) / scale, -1, 1)
+            result[index] = np.clip(np.einsum("i,i", ranks, target) / scale, -1, 1)
     return result, int(with_nan.sum())
 
 
