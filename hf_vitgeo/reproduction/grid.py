@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from hf_vitgeo.recipes import words_of
 from hf_vitgeo.reproduction.scales import analysis_flags, training_flags
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.arguments import PRESET_CONDITION, SupervisedArguments
 from hf_vitgeo.training.command_line import parse
 
 #: Exit status of a run that was asked to stop (128 + SIGTERM).
@@ -109,10 +109,11 @@ def check(jobs: Sequence[Job]) -> None:
     """
     for job in jobs:
         args = parse(SupervisedArguments, job.words, "", "reproduce.py")
-        recorded = RunDir(job.folder).args()
+        recorded, given = RunDir(job.folder).args(), args.what_resume_keeps()
+        given |= {name: value for name, value in PRESET_CONDITION.items() if given[name] is None}
         differ = {
             name: (recorded[name], value)
-            for name, value in args.what_resume_keeps().items()
+            for name, value in given.items()
             if name in recorded and recorded[name] != value
         }
         if differ:

@@ -41,6 +41,10 @@ def flag(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
+#: What every preset has where a flag is left out; `args.json` records what the model got.
+PRESET_CONDITION: dict[str, Any] = {"position_encoding": "learned", "permute_tokens_in_training": False}
+
+
 def condition_name(position_encoding: str, permuted: bool | None) -> str:
     """What results call a model of paper A: its encoding, and +rpt where tokens were shuffled in training."""
     return position_encoding + ("+rpt" if permuted else "")
@@ -234,7 +238,7 @@ class SupervisedArguments:
     @property
     def label(self) -> str:
         """Name of the model in results and figures."""
-        encoding = self.position_encoding or "learned"  # every preset's
+        encoding = self.position_encoding or PRESET_CONDITION["position_encoding"]
         return self.model_label or condition_name(encoding, self.permute_tokens_in_training)
 
     def model_overrides(self) -> dict[str, Any]:
