@@ -47,15 +47,13 @@ def entmax(device: Any, compiled: bool) -> Iterator[Case]:
     for shape in ((64, 8, 65, 65), (32, 6, 197, 197), (2, 6, 1025, 1025), (1, 2, 1024, 4096)):
         for dtype in (torch.float32, torch.bfloat16):
             ways: dict[str, Callable[[Any], Any]] = {"softmax, eager": softmax, "ours, eager": entmax15}
-            full = dtype == torch.float32
-            if compiled and full:
+            if compiled:
                 torch._dynamo.reset()
                 ways["softmax, compiled"] = torch.compile(softmax, fullgraph=True)
                 ways["ours, compiled"] = torch.compile(entmax15, fullgraph=True)
-            if package_entmax15 is not None and full:
+            if package_entmax15 is not None:
                 ways["the entmax package"] = lambda scores: package_entmax15(scores, dim=-1)
-                if shape[-1] <= 65:
-                    ways["entmax_bisect"] = lambda scores: entmax_bisect(scores, alpha=1.5, dim=-1)
+                ways["entmax_bisect"] = lambda scores: entmax_bisect(scores, alpha=1.5, dim=-1)
             scores = torch.randn(shape, device=device, dtype=dtype).requires_grad_()
             upstream = torch.randn_like(scores)
             name = f"{tuple(shape)} {str(dtype).removeprefix('torch.')}"
@@ -120,63 +118,6 @@ def _training_step(model: Any, pictures: Any, labels: Any) -> Call:
     return run
 
 
-def ssdt(device: Any, compiled: bool) -> Iterator[Case]:
-    """SSDT of each picture of 12 layers, as `analyze` needs it."""
-    import numpy as np
-
-    from hf_vitgeo.metrics.ssdt.pure import grid_distance
-    from hf_vitgeo.metrics.ssdt.pure import ssdt as ours
-
-    try:
-        from scipy.stats import spearmanr
-    except ImportError:
-        return
-    tokens = np.random.default_rng(0).standard_normal((256, 196, 16)).astype(np.float32)
-    tokens /= np.linalg.norm(tokens, axis=-1, keepdims=True)
-    similarity = tokens @ tokens.transpose(0, 2, 1)
-    upper = np.triu_indices(196, 1)
-    minus_distance = -grid_distance((14, 14))[upper]
-
-    def loop() -> Any:
-        return [spearmanr(each[upper], minus_distance).statistic for _ in range(12) for each in similarity]
-
-    calls = {"scipy's spearmanr in a loop": loop, "ours": lambda: [ours(similarity, (14, 14)) for _ in range(12)]}
-    yield Case("SSDT by picture, 12 layers x 256 pictures x 196 tokens", calls, "scipy's spearmanr in a loop")
-
-
-def recording(device: Any, compiled: bool) -> Iterator[Case]:
-    """MAD, entropy and SSDT of a ViT with 12 layers: streamed, and from stored maps and hidden states."""
-    import numpy as np
-    import torch
-
-    from hf_vitgeo.analysis.recorder import record
-    from hf_vitgeo.metrics.mad.pure import attention_entropy, mean_attention_distance
-    from hf_vitgeo.models import ViTGeoConfig, ViTGeoModel
-
-    shape: dict[str, Any] = {"hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 6}
-    config = ViTGeoConfig(**shape, intermediate_size=384, image_size=56, patch_size=4)
-    config._attn_implementation = "eager"
-    model = ViTGeoModel(config).to(device).eval()
-    for count in (32, 64):
-        batches = list(torch.randn(count, 3, 56, 56).split(16))
-
-        def stored(batches: Any = batches) -> Any:
-            with torch.no_grad():
-                passes = [model(batch.to(device), output_attentions=True).attentions for batch in batches]
-            maps = [np.concatenate([each[layer].cpu().numpy() for each in passes]) for layer in range(12)]
-            return [
-                (mean_attention_distance(each, (14, 14), 1).mean(0), attention_entropy(each, 1).mean(0))
-                for each in maps
-            ]
-
-        def streamed(batches: Any = batches) -> Any:
-            return record(model, batches, per_image=False)
-
-        calls: dict[str, Call] = {"stored maps, then numpy": stored, "ours, streamed": streamed}
-        title = f"MAD and entropy, 12 layers, {count} pictures, 196 tokens"
-        yield Case(title, calls, "stored maps, then numpy", count, memory=True)
-
-
 def training(device: Any, compiled: bool) -> Iterator[Case]:
     """Supervised training of the compact ViT, data path included: our loop's parts, and a plain loop."""
     from hf_vitgeo.commands.benchmark_training import epochs
@@ -184,10 +125,32 @@ def training(device: Any, compiled: bool) -> Iterator[Case]:
     yield from epochs(device)
 
 
+def ssdt(device: Any, compiled: bool) -> Iterator[Case]:
+    """SSDT of each picture of 12 layers, as `analyze` needs it."""
+    from hf_vitgeo.commands.benchmark_analysis import ssdt_by_picture
+
+    yield from ssdt_by_picture()
+
+
+def recording(device: Any, compiled: bool) -> Iterator[Case]:
+    """MAD and entropy of a ViT with 12 layers: streamed, and from stored maps."""
+    from hf_vitgeo.commands.benchmark_analysis import heads
+
+    yield from heads(device)
+
+
+def analyze(device: Any, compiled: bool) -> Iterator[Case]:
+    """The pass of `analyze` as a whole: streamed, and from stored hidden states and maps."""
+    from hf_vitgeo.commands.benchmark_analysis import whole_pass
+
+    yield from whole_pass(device)
+
+
 GROUPS: dict[str, Callable[[Any, bool], Iterator[Case]]] = {
     "entmax": entmax,
     "step": step,
     "ssdt": ssdt,
     "recording": recording,
+    "analyze": analyze,
     "training": training,
 }

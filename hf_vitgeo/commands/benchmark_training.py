@@ -1,4 +1,7 @@
-"""The training benchmark: our data path and model, and a plain Accelerate loop as one would write it."""
+"""The training benchmark: our data path and model, and a plain Accelerate loop as one would write it.
+
+Each in float32, Accelerate's default, and in bf16 by Accelerate's flag.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,19 +27,28 @@ def epochs(device: Any) -> Iterator[Any]:
     images = rng.integers(0, 256, (BATCH * STEPS, 32, 32, 3), np.uint8)
     labels = rng.integers(0, 10, BATCH * STEPS)
     for protocol in ("baseline", "modern"):
-        modern = protocol == "modern"
-        calls = {
-            "transformers' ViT in a plain loop": _plain(device, images, labels, modern),
-            "ours": _ours(device, images, labels, modern),
-        }
+        calls = {}
+        for precision in ("float32", "bf16"):
+            for name, way in (("plain loop", _plain), ("ours", _ours)):
+                calls[f"{name}, {precision}"] = way(device, images, labels, protocol == "modern", precision)
         title = f"supervised training, compact ViT, {protocol}, {STEPS} steps of {BATCH}"
-        yield Case(title, calls, "transformers' ViT in a plain loop", BATCH * STEPS)
+        yield Case(title, calls, "plain loop, float32", BATCH * STEPS)
 
 
-def _plain(device: Any, images: Any, labels: Any, modern: bool) -> Any:
+def _accelerator(device: Any, precision: str) -> Any:
+    """An accelerator of this precision beside those of others, which Accelerate's shared state would refuse."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    # Each accelerator keeps for itself whether it casts; which type it casts to is only read where it does, and the
+    # bf16 ones are made last.
+    AcceleratorState._reset_state()
+    return Accelerator(cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no")
+
+
+def _plain(device: Any, images: Any, labels: Any, modern: bool, precision: str) -> Any:
     """Torchvision's transforms picture by picture, a DataLoader, transformers' ViT, Accelerate."""
     import torch
-    from accelerate import Accelerator
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset, default_collate
     from torchvision.transforms import v2
@@ -65,7 +77,7 @@ def _plain(device: Any, images: Any, labels: Any, modern: bool) -> Any:
         patch_size=4,
         num_labels=10,  # type: ignore[call-arg]  # transformers' own keyword, which its dataclass does not declare
     )
-    accelerator = Accelerator(cpu=device.type == "cpu")
+    accelerator = _accelerator(device, precision)
     model = ViTForImageClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     loader = DataLoader(Pictures(), batch_size=BATCH, shuffle=True, drop_last=True, collate_fn=collate)
@@ -85,16 +97,15 @@ def _plain(device: Any, images: Any, labels: Any, modern: bool) -> Any:
     return run
 
 
-def _ours(device: Any, images: Any, labels: Any, modern: bool) -> Any:
+def _ours(device: Any, images: Any, labels: Any, modern: bool, precision: str) -> Any:
     """The parts of `training.supervised` that a step goes through."""
     import numpy as np
     import torch
-    from accelerate import Accelerator
 
     from hf_vitgeo.data.loading import ImageSplit
     from hf_vitgeo.data.sampling import ArrayImages
     from hf_vitgeo.training.arguments import SupervisedArguments
-    from hf_vitgeo.training.building import build_model, picture_format
+    from hf_vitgeo.training.building import build_model, choose_kernel, picture_format
     from hf_vitgeo.training.loaders import TrainingBatches
     from hf_vitgeo.training.schedules import parameter_groups
     from hf_vitgeo.training.stepping import Stepper, groups
@@ -102,10 +113,12 @@ def _ours(device: Any, images: Any, labels: Any, modern: bool) -> Any:
     protocol: dict[str, Any] = {}
     if modern:
         protocol = {"policy": "autoaugment_cifar10", "cutmix_probability": 0.5, "label_smoothing": 0.1}
+    protocol["mixed_precision"] = "bf16" if precision == "bf16" else "no"
     args = SupervisedArguments(dataset_name="memory", per_device_train_batch_size=BATCH, **protocol)
-    accelerator = Accelerator(cpu=device.type == "cpu")
+    accelerator = _accelerator(device, precision)
     classes = tuple(str(number) for number in range(10))
     model = build_model(args, classes)
+    choose_kernel(args, model, device.type)
     optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=1e-3)
     split = ImageSplit(ArrayImages(images, labels), classes)
     batches = TrainingBatches(args, picture_format(args), split, accelerator)
