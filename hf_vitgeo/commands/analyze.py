@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.shifts import parse_attack, parse_shift
 from hf_vitgeo.runs import RunDir, check_record
-from hf_vitgeo.training.arguments import flag
+from hf_vitgeo.training.loop_arguments import flag
 from hf_vitgeo.training.command_line import parse
 
 if TYPE_CHECKING:

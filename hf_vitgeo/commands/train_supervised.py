@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.catalog import entry
 from hf_vitgeo.runs import RunDir
-from hf_vitgeo.training.arguments import SupervisedArguments, condition_name
+from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.command_line import parse
+from hf_vitgeo.training.loop_arguments import condition_name
 
 if TYPE_CHECKING:
     from hf_vitgeo.training.building import PictureFormat
