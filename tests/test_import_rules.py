@@ -29,6 +29,7 @@ ARROWS = {
 WITHOUT_TORCH = [
     *("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.recipes"),
     *("hf_vitgeo.training.arguments", "hf_vitgeo.training.command_line", "hf_vitgeo.data.catalog"),
+    "hf_vitgeo.training.loop_arguments",
     *("hf_vitgeo.reproduction.grid", "hf_vitgeo.reproduction.report", "hf_vitgeo.commands.reproduce"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.data.shifts import parse_attack, parse_shift
 from hf_vitgeo.runs import RunDir, check_record
-from hf_vitgeo.training.loop_arguments import flag
 from hf_vitgeo.training.command_line import parse
+from hf_vitgeo.training.loop_arguments import flag
 
 if TYPE_CHECKING:
     from hf_vitgeo.analysis.samples import Sample

@@ -9,8 +9,8 @@ from typing import Any
 from hf_vitgeo.commands import analyze, train_supervised
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
-from hf_vitgeo.training.loop_arguments import flag
 from hf_vitgeo.training.command_line import parse
+from hf_vitgeo.training.loop_arguments import flag
 
 #: The conditions of paper A, by the name of the model. The learned table starts at N(0, 1), as in the paper's code:
 #: at 0.02 it stays invisible to SSDT for many epochs.

@@ -1,7 +1,7 @@
 """DINO's views of a picture: two global crops and several small ones, each coloured, blurred and solarized by chance.
 
-Strengths and probabilities are those of the published recipe (PROTOCOLS C.2). Its blur has a radius of .1 to 2 pixels of a
-224-pixel crop; in smaller crops the radius is smaller by the same factor, so that it hides as much of the picture.
+Strengths and probabilities are those of the published recipe (PROTOCOLS C.2). Its blur has a radius of .1 to 2 pixels
+of a 224-pixel crop; in smaller crops the radius shrinks by the same factor, so that it hides as much of the picture.
 """
 
 # V views of one kind, H x W pixels
@@ -56,7 +56,7 @@ class MultiCrop:
             if size < 1:
                 raise ValueError(f"{name} is {size}; allowed is a whole number of at least 1")
         if num_local and local_size > global_size:
-            raise ValueError(f"local_size is {local_size}, global_size {global_size}; local crops are the smaller ones")
+            raise ValueError(f"local_size is {local_size}; allowed is at most global_size, which is {global_size}")
         for name, scale in (("global_scale", global_scale), ("local_scale", local_scale)):
             if len(scale) != 2 or not 0 < scale[0] <= scale[1] <= 1:
                 raise ValueError(f"{name} is {tuple(scale)}; allowed are two shares in (0, 1], the smaller one first")

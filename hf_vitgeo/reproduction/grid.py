@@ -15,8 +15,8 @@ from hf_vitgeo.recipes import words_of
 from hf_vitgeo.reproduction.scales import analysis_flags, training_flags
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.arguments import SupervisedArguments
-from hf_vitgeo.training.loop_arguments import PRESET_CONDITION
 from hf_vitgeo.training.command_line import parse
+from hf_vitgeo.training.loop_arguments import PRESET_CONDITION
 
 #: Exit status of a run that was asked to stop (128 + SIGTERM).
 _TERMINATED = 143

@@ -1,8 +1,8 @@
 """DINO (Caron et al. 2021), the self-distillation that paper C trains with: head, loss, teacher. Pure torch.
 
-A student learns to say of one view of a picture what its teacher says of another. The teacher is the moving average of
-the student and sees the global crops only. Its outputs are centred and sharpened, which keeps the pair from agreeing on
-one answer for everything.
+A student learns to say of one view of a picture what its teacher says of another. The teacher is the moving
+average of the student and sees the global crops only. Its outputs are centred and sharpened, which keeps the pair from
+agreeing on one answer for everything.
 """
 
 # V student views, G global views (the first of V), B pictures, D width, K outputs
@@ -285,5 +285,3 @@ def cancel_last_layer_gradients(epoch: int, head: DINOHead, freeze_last_layer: i
     if epoch < freeze_last_layer:
         for parameter in head.last_layer.parameters():
             parameter.grad = None
-
-

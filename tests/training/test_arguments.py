@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from hf_vitgeo.recipes import RECIPES
+from hf_vitgeo.training import loop_arguments
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.command_line import parse
 
@@ -73,9 +74,8 @@ def test_help_and_refusals_come_without_torch(command):
 
 
 def test_a_missing_tracker_is_refused(monkeypatch):
-    from hf_vitgeo.training import arguments
 
-    monkeypatch.setitem(arguments.TRACKERS, "wandb", "no_such_package")
+    monkeypatch.setitem(loop_arguments.TRACKERS, "wandb", "no_such_package")
     with pytest.raises(ValueError, match="--report_to wandb: it is not installed .pip install no_such_package"):
         SupervisedArguments(report_to=["wandb"])
 
