@@ -11,9 +11,6 @@ class SupervisedArguments(LoopArguments):
     """Arguments of `scripts/train_supervised.py`. The optimisation defaults are paper B's choices in PROTOCOLS B.3."""
 
     output_dir: str = flag("runs/supervised", "Run folder: arguments, log, results and checkpoints.")
-    num_train_epochs: int = flag(200, "Passes over the training set.")
-    num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
-    weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
     eval_every_epochs: int = flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
     ema_decay: float | None = flag(None, "Average the weights by this factor a step; evaluated and saved instead.")
     on_nan: Literal["stop", "skip"] = flag("stop", "What a loss or gradient that is not finite does to the run.")

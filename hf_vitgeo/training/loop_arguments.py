@@ -53,7 +53,7 @@ def condition_name(position_encoding: str, permuted: bool | None) -> str:
 
 @dataclass
 class LoopArguments:
-    """Data, model, optimisation, checkpoints and measurements: what every training has."""
+    """Data, model, optimisation, checkpoints and measurements: what every training has. Defaults: PROTOCOLS B.3."""
 
     output_dir: str = flag("runs/run", "Run folder: arguments, log, results and checkpoints.")
     overwrite_output_dir: bool = flag(False, "Remove the run that is in the folder, and begin anew.")
@@ -100,12 +100,12 @@ class LoopArguments:
     per_device_train_batch_size: int = flag(128, "Pictures a micro-batch on each process.")
     per_device_eval_batch_size: int = flag(256, "Pictures a batch in evaluation.")
     gradient_accumulation_steps: int = flag(1, "Micro-batches an optimiser step.")
-    num_train_epochs: int = flag(100, "Passes over the training set.")
+    num_train_epochs: int = flag(200, "Passes over the training set.")
     max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs. 0 saves the untrained model.")
     learning_rate: float = flag(1e-3, "Largest learning rate.")
-    num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is half a cosine.")
+    num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
     num_warmup_steps: int | None = flag(None, "Optimiser steps of warm-up; wins over the epochs of it.")
-    weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors have none.")
+    weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
     max_grad_norm: float = flag(1.0, "Clip the gradient's norm to this.")
     mixed_precision: Literal["no", "bf16", "fp16"] = flag("no", "Precision of the forward pass.")
     torch_compile: bool = flag(False, "Compile the model (inductor; needs a compiler).")

@@ -74,7 +74,6 @@ def test_help_and_refusals_come_without_torch(command):
 
 
 def test_a_missing_tracker_is_refused(monkeypatch):
-
     monkeypatch.setitem(loop_arguments.TRACKERS, "wandb", "no_such_package")
     with pytest.raises(ValueError, match="--report_to wandb: it is not installed .pip install no_such_package"):
         SupervisedArguments(report_to=["wandb"])
