@@ -4,12 +4,14 @@ The measure of "Positional Encodings Anchor Spatial Structure in Vision Transfor
 which prints it as SSDC. Numpy arrays and torch tensors go in, the same kind comes out, without a gradient: these are
 measures, not losses. float16 and bfloat16 are computed in float32, integers in float64.
 
-The rank correlation sorts with numpy on a CPU (its SIMD argsort is many times faster than torch's sort there) and with
-torch on any other device. Both give the tied values of a matrix their average rank, as scipy does.
+The rank correlation sorts with numpy on a CPU (many times faster than torch's sort there) and with torch on any other
+device. Both give the tied values of a matrix their average rank, as scipy does.
 """
 
+import os
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -86,39 +88,35 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
         (M,) float64.
     """
     place = np.arange(values.size, dtype=np.int32)
-    ordered_ranks, order = _ranks_in_order(values, place, place + 1.0, np.empty(values.size, dtype=np.int64))
+    ordered_ranks, order = _ranks_in_order(values, place, place + 1.0)
     ranks = np.empty(values.size, dtype=np.float64)
     ranks[order] = ordered_ranks
     return ranks
 
 
-def _ranks_in_order(
-    values: np.ndarray, carried: np.ndarray, untied: np.ndarray, words: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _ranks_in_order(values: np.ndarray, carried: np.ndarray, untied: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Average ranks of the sorted values, and what each carried, in that order.
 
     Args:
         values: (M,) without NaN.
-        carried: (M,) int32, one a value.
+        carried: (M,), one a value.
         untied: (M,) float64, the ranks of different values: from 1, or around 0.
-        words: (M,) int64 to write in. Memory that is new has to be mapped first, which would take longer than to sort.
 
     Returns:
-        (M,) float64 ranks, `untied` itself where no values are equal, and (M,) int32, which may be a view of `words`.
+        (M,) float64 ranks, `untied` itself where no values are equal, and (M,) of what was carried.
     """
     if values.dtype == np.float32:
-        # numpy's sort is three times as fast as its argsort, so sort each number with what it carries, in one word:
-        # the bits of a float, read as an integer, are in its order once those of negative numbers are turned round.
-        low, high = (slice(None, None, 2), slice(1, None, 2))[:: 1 if sys.byteorder == "little" else -1]
-        halves = words.view(np.int32)  # (2 M,)
+        # Two radix sorts of 16 bits take a third of the time of argsort. The bits of a float, read as an integer, are
+        # in its order once those of negative numbers are turned round.
         bits = (values + np.float32(0)).view(np.int32)  # -0 becomes 0
         bits ^= (bits >> 31) & 0x7FFFFFFF
-        halves[high], halves[low] = bits, carried
-        words.sort()
-        ordered, carried = halves[high], halves[low]
+        order = np.argsort(bits.astype(np.uint16), kind="stable")
+        order = order[np.argsort((bits >> 16).astype(np.int16)[order], kind="stable")]
+        ordered = bits[order]
     else:
         order = np.argsort(values)  # stability is not needed, ties are averaged
-        ordered, carried = values[order], carried[order]
+        ordered = values[order]
+    carried = carried[order]
     tied = ordered[1:] == ordered[:-1]
     if not tied.any():
         return untied, carried
@@ -188,17 +186,31 @@ def _correlate_on_cpu(flat: np.ndarray, pairs: np.ndarray, reference: np.ndarray
     """Correlations (B,) in float64 of the rows of (B, N * N), and how many rows hold a NaN."""
     result = np.full(len(flat), np.nan)
     with_nan = np.isnan(flat).any(-1)  # (B,)
-    twice = (2 * reference).astype(np.int32)  # an average rank is a multiple of a half
     untied = np.arange(pairs.size) - (pairs.size - 1) / 2
-    words, target = np.empty(pairs.size, dtype=np.int64), np.empty(pairs.size)
     # einsum, because BLAS would start threads for products of this length, which fight with torch's: 3 times slower
     square = np.einsum("i,i", reference, reference)
-    for index in np.flatnonzero(~with_nan):
-        ranks, target[:] = _ranks_in_order(flat[index].take(pairs), twice, untied, words)
-        scale = 2 * np.sqrt(np.einsum("i,i", ranks, ranks) * square)  # one root, so that equal ranks give 1 exactly
-        if scale > 0:
-            result[index] = np.clip(np.einsum("i,i", ranks, target) / scale, -1, 1)
+
+    def correlate(rows: np.ndarray) -> None:
+        for index in rows:
+            ranks, target = _ranks_in_order(flat[index].take(pairs), reference, untied)
+            scale = np.sqrt(np.einsum("i,i", ranks, ranks) * square)  # one root, so that equal ranks give 1 exactly
+            if scale > 0:
+                result[index] = np.clip(np.einsum("i,i", ranks, target) / scale, -1, 1)
+
+    good = np.flatnonzero(~with_nan)
+    threads = min(_num_threads(), len(good))
+    if threads < 2:
+        correlate(good)
+    else:
+        with ThreadPoolExecutor(threads) as pool:  # numpy sorts without holding the interpreter's lock
+            list(pool.map(correlate, np.array_split(good, threads)))
     return result, int(with_nan.sum())
+
+
+def _num_threads() -> int:
+    """As many as torch uses, where it is there: it knows of other processes on the machine (OMP_NUM_THREADS)."""
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch is not None else os.cpu_count() or 1
 
 
 def _correlate_on_device(flat: Any, pairs: np.ndarray, reference: np.ndarray) -> tuple[Any, int]:
