@@ -1,4 +1,4 @@
-"""`hf-vitgeo train|analyze|reproduce|report|benchmark|demo`: one door to the commands."""
+"""`hf-vitgeo train|pretrain|analyze|probe|reproduce|report|benchmark|demo`: one door to the commands."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,9 @@ from importlib import import_module
 
 COMMANDS = {
     "train": ("train_supervised", "train a classifier and write a run folder"),
+    "pretrain": ("train_dino", "pre-train a backbone with DINO"),
     "analyze": ("analyze", "measure a trained model"),
+    "probe": ("probe", "score a frozen backbone: k-NN, linear classifier"),
     "reproduce": ("reproduce", "run the experiments of papers A and B, and judge their claims"),
     "report": ("report", "build the comparison report of runs"),
     "benchmark": ("benchmark", "time our parts against what one would use instead"),

@@ -123,6 +123,87 @@ _SOURCE_A = (
 )
 
 
+# DINO's ViT-S/16 (PROTOCOLS C.2); its learning rate follows from the pictures of a step.
+_DINO: dict[str, Any] = {
+    "dataset_name": "ILSVRC/imagenet-1k",
+    "preset": "vit_s16_dino",
+    "per_device_train_batch_size": 64,
+    "mixed_precision": "fp16",
+    "dataloader_num_workers": 10,
+}
+#: What DINO's longest runs do, over its first 30 epochs.
+_LONG = {"teacher_temperature": 0.07, "warmup_teacher_epochs": 30, "norm_last_layer": False}
+#: Official checkpoints of ViT-S/16, by epochs.
+_DINO_NUMBERS = {100: "k-NN .693, linear .740", 300: "k-NN .733, linear .760"}
+#: Paper C's four ways of token interaction, with what it prints.
+VARIANTS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "baseline": ({}, "linear .6950"),
+    "register4": ({"num_register_tokens": 4}, "linear below entmax-1.5's; value not known"),
+    "specialization": ({"token_specialization": "norm_qkv"}, "linear below entmax-1.5's; value not known"),
+    "entmax15": ({"attention_probs_function": "entmax15"}, "linear .7006"),
+}
+_SMALL_HEAD = {"out_dim": 1024, "head_hidden_dim": 256, "head_bottleneck_dim": 64}
+#: Sized down for one machine: width 96, 6 blocks, 64 tokens, four local crops of half the side.
+_SMALL: dict[str, Any] = {
+    "preset": "tiny",
+    **_shape(96, 6, 3),
+    **_SMALL_HEAD,
+    "num_local_crops": 4,
+    "num_train_epochs": 100,
+    "teacher_momentum": 0.99,
+    "learning_rate": 1e-3,
+    "mixed_precision": "bf16",
+}
+_SMALL_DATA: dict[int, dict[str, Any]] = {
+    32: {"dataset_name": "uoft-cs/cifar10", "image_size": 32, "patch_size": 4, "local_crop_size": 16},
+    64: {"dataset_name": "zh-plus/tiny-imagenet", "image_size": 64, "patch_size": 8, "local_crop_size": 32},
+}
+#: A check of an installation, not an experiment.
+_SMOKE: dict[str, Any] = {
+    "dataset_name": "scenes",
+    "preset": "tiny",
+    **_SMALL_HEAD,
+    "num_local_crops": 4,
+    "local_crop_size": 16,
+    "max_train_samples": 1024,
+    "max_eval_samples": 256,
+    "num_train_epochs": 3,
+    "num_warmup_epochs": 1.0,
+    "learning_rate": 1e-3,
+    "teacher_momentum": 0.99,
+    "measure_every": 16,
+    "measure_images": 64,
+    "measure_permutations": 4,
+    "knn_train_images": 512,
+    "knn_eval_images": 256,
+}
+
+
+def _dino_recipes() -> dict[str, Recipe]:
+    script, found = "train_dino.py", {}
+    for size, shape in (("vit_s16", {}), ("vit_b16", _shape(768, 12, 12))):
+        for epochs in (100, 200, 300):
+            for batch, processes in ((512, 8), (1024, 16)):
+                flags = {**_DINO, **shape, "num_train_epochs": epochs, **(_LONG if epochs == 300 else {})}
+                source = (
+                    f"DINO (Caron et al. 2021): {batch} pictures a step on {processes} processes (accelerate launch "
+                    f"--num_processes {processes}). ViT-B has ViT-S's settings here."
+                )
+                number = _DINO_NUMBERS.get(epochs) if size == "vit_s16" else None
+                found[f"dino_{size}_{epochs}ep_b{batch}"] = Recipe(script, flags, source, number)
+    for name, (extra, number) in VARIANTS.items():
+        source = (
+            "Paper C: DINOv1, ViT-S/16, 200 epochs; the rest is DINO's, as the paper says nothing of it. Its baseline "
+            "is below DINO's own at 100 epochs, so compare the variants with each other, not with its numbers."
+        )
+        found[f"paper_c_{name}"] = Recipe(script, {**_DINO, "num_train_epochs": 200, **extra}, source, number)
+        for side, data in _SMALL_DATA.items():
+            source = f"Paper C's {name} at a scale of this project: {side} pixels, width 96, 6 blocks, 64 tokens."
+            found[f"dino_small_{side}_{name}"] = Recipe(script, {**_SMALL, **data, **extra}, source)
+    found["dino_smoke"] = Recipe(script, _SMOKE, "A check of an installation: 48 steps of 64 rendered scenes.")
+    return found
+
+
 def _recipes() -> dict[str, Recipe]:
     script, found = "train_supervised.py", {}
     for name, (parts, number) in _CELLS.items():
@@ -143,7 +224,7 @@ def _recipes() -> dict[str, Recipe]:
         )
     for name, (condition, printed) in _BESIDE_A.items():
         found[f"paper_a_{name}"] = Recipe(script, {**_PAPER_A, **condition}, _SOURCE_A, printed)
-    return found
+    return found | _dino_recipes()
 
 
 RECIPES = _recipes()

@@ -37,6 +37,7 @@ KEY_FIELDS = (
     "split",
     "shift",
     "intervention",
+    "probe",
     "position_scale",
     "n_permutations",
     "seed",

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hf_vitgeo.commands import demo
@@ -131,3 +133,47 @@ def test_an_impossible_value_is_refused_before_torch(run_script):
     assert "one" in failed.stderr
     failed = run_script("analyze.py", "runs/a", "--shifts", "jpeg5", status=2)
     assert "unknown shift 'jpeg5'" in failed.stderr
+
+
+def test_from_pictures_to_a_probe(run_script, tmp_path):
+    """A pre-training, its log and records, then both probes; the second time features come from their file."""
+    words = (
+        "--output_dir runs/d --preset tiny --local_crop_size 16 --num_local_crops 2 --out_dim 32 --head_hidden_dim 16"
+    )
+    words += " --head_bottleneck_dim 8 --max_train_samples 64 --max_eval_samples 32 --num_train_epochs 1"
+    words += " --num_warmup_epochs 0.2 --per_device_train_batch_size 16 --measure_every 4 --measure_images 16"
+    words += " --measure_permutations 2 --knn_train_images 64 --knn_eval_images 32"
+    said = run_script("train_dino.py", *words.split())
+    assert "cls baseline: loss" in said.stdout and "4/4" in said.stderr
+    rows = json.loads((tmp_path / "runs/d/results.json").read_text())
+    over_time = [row for row in rows if row["metric"] == "knn_accuracy"]
+    assert [row["step"] for row in over_time] == [0, 4] and {row["n_images"] for row in over_time} == {32}
+    assert {"ssdt", "mean_attention_distance", "attention_support"} <= {row["metric"] for row in rows}
+    probe = "runs/d --task knn linear --num_blocks 2 --average_pool --k 5 10 --max_train_samples 64 --linear_epochs 3"
+    said = run_script("probe.py", *probe.split())
+    assert "features: 100%" in said.stderr and "linear_accuracy  raw_pixels" in said.stdout
+    found = [row for row in json.loads((tmp_path / "runs/d/results.json").read_text()) if row["probe"]]
+    found = [row for row in found if row["step"] == 4 and row["dataset"] == "scenes" and row["n_images"] > 32]
+    by = {(row["metric"], row["intervention"], row["probe"].split(",")[0]) for row in found}
+    assert len(by) == 9 and ("knn_accuracy", "random_weights", "k=10") in by
+    files = sorted((tmp_path / "runs/d/arrays").glob("features_*.npy"))
+    assert len(files) == 2 and sorted(len(np.load(path)) for path in files)[0] == 64
+    written = [path.stat().st_mtime_ns for path in files]
+    assert run_script("probe.py", *probe.split()).stdout == said.stdout
+    assert [path.stat().st_mtime_ns for path in files] == written
+    assert "--k is 200" in run_script("probe.py", "runs/d", "--max_train_samples", "64", status=1).stderr
+    assert "has 2 blocks" in run_script("probe.py", "runs/d", "--task", "linear", "--k", "5", status=1).stderr
+    assert "--task is 'segment'" in run_script("probe.py", "runs/d", "--task", "segment", status=2).stderr
+    said = run_script("train_dino.py", "--recipe", "paper_b_modern", status=2).stderr
+    assert "--recipe paper_b_modern is one of scripts/train_supervised.py" in said
+
+
+@pytest.mark.slow
+def test_the_dino_smoke_recipe(run_script, tmp_path):
+    """It takes 2 minutes at most on two cores; the machine that runs this may be busy, so the time is only printed."""
+    started = time.perf_counter()
+    run_script("train_dino.py", "--recipe", "dino_smoke", "--output_dir", "runs/smoke")
+    print(f"dino_smoke took {time.perf_counter() - started:.0f} s")
+    events = [json.loads(line) for line in (tmp_path / "runs/smoke/log.jsonl").read_text().splitlines()]
+    assert len(events) == 3 and all(event["collapse"] is None for event in events)
+    assert events[-1]["kl"] > 0 and 0 < events[-1]["teacher_entropy"] < 6.93

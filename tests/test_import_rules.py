@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hf_vitgeo"
-EVERYTHING = {*"recipes models data training metrics analysis reporting reproduction runs version commands".split()}
+EVERYTHING = {
+    *"recipes models data training metrics analysis probing reporting reproduction runs version commands".split()
+}
 # folder or module -> what it may import of the package beside itself
 ARROWS = {
     "models": set(),
@@ -21,6 +23,7 @@ ARROWS = {
     "data": set(),
     "training": {"models", "data", "runs", "recipes"},
     "analysis": {"models", "data", "metrics", "runs"},
+    "probing": {"models", "data", "runs", "analysis"},
     "reporting": {"runs"},
     "reproduction": {"recipes", "runs", "training", "reporting", "commands"},
     "commands": EVERYTHING,
@@ -29,7 +32,8 @@ ARROWS = {
 WITHOUT_TORCH = [
     *("hf_vitgeo", "hf_vitgeo.cli", "hf_vitgeo.runs", "hf_vitgeo.recipes"),
     *("hf_vitgeo.training.arguments", "hf_vitgeo.training.command_line", "hf_vitgeo.data.catalog"),
-    "hf_vitgeo.training.loop_arguments",
+    *("hf_vitgeo.training.loop_arguments", "hf_vitgeo.training.dino_arguments"),
+    *("hf_vitgeo.commands.train_dino", "hf_vitgeo.commands.probe"),
     *("hf_vitgeo.reproduction.grid", "hf_vitgeo.reproduction.report", "hf_vitgeo.commands.reproduce"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -15,6 +15,7 @@ class Adapter:
         blocks: the blocks in order; each returns the residual stream.
         attentions: the attention module of each block. Its first argument is the normalised tokens, its result
             (output, weights).
+        final_norm: what follows the last block.
         patch_embeddings: the module that returns the patch tokens (B, N, D) before any position is added.
         num_prefix_tokens: tokens before the patches.
         patch_size: (height, width) of a patch in pixels.
@@ -23,6 +24,7 @@ class Adapter:
 
     blocks: tuple[nn.Module, ...]
     attentions: tuple[nn.Module, ...]
+    final_norm: nn.Module
     patch_embeddings: nn.Module
     num_prefix_tokens: int
     patch_size: tuple[int, int]
@@ -38,6 +40,7 @@ def _from(backbone: Any, blocks: Any, prefix: int, takes_geometry: bool = False)
     return Adapter(
         blocks=tuple(blocks),
         attentions=tuple(block.attention for block in blocks),
+        final_norm=backbone.layernorm,
         patch_embeddings=backbone.embeddings.patch_embeddings,
         num_prefix_tokens=prefix,
         patch_size=(patch, patch) if isinstance(patch, int) else tuple(patch),

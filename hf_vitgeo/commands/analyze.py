@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_vitgeo.commands.model_inputs import complete, label_of, load_model, picture_size
 from hf_vitgeo.data.shifts import parse_attack, parse_shift
 from hf_vitgeo.runs import RunDir, check_record
 from hf_vitgeo.training.command_line import parse
@@ -83,11 +84,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"results in {Path(folder) / 'results.json'}; a report: python scripts/report.py {folder}")
 
 
-def label_of(args: AnalyzeArguments) -> str:
-    """The model's name in results: the flag, or what its run says, or the end of its path."""
-    return args.model_label or RunDir(args.model).args().get("model") or Path(args.model).name
-
-
 def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
     """Measure with parsed arguments and add the results to a run folder.
 
@@ -101,22 +97,10 @@ def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
         SystemExit: with one line, for what cannot be measured: no data set named, no folder for the results, a model
             or data that cannot be read.
     """
-    source = RunDir(args.model)
-    trained = source.args()
-    is_run = source.checkpoint.is_dir()
-    if not is_run and args.output_dir is None:
-        raise SystemExit(f"analyze.py: {args.model} is no run folder; name one for the results with --output_dir")
-    dataset_name = args.dataset_name or trained.get("dataset_name")
-    if dataset_name is None:
-        raise SystemExit("analyze.py: --dataset_name is missing, and the model has no run that names one")
-    if dataset_name == trained.get("dataset_name"):
-        # what the run knew of its data holds for its analysis
-        args.split = args.split or trained.get("eval_split")
-        args.image_column_name = args.image_column_name or trained.get("image_column_name")
-        args.label_column_name = args.label_column_name or trained.get("label_column_name")
-    args.split = args.split or "test"
+    trained = RunDir(args.model).args()
     try:
-        model, processor = _load_model(str(source.checkpoint) if is_run else args.model, args.device)
+        dataset_name = complete(args, trained)
+        model, processor = load_model(args.model, args.device)
         sample, no_accuracy = _load_sample(args, dataset_name, model, processor)
         other = _load_other(args, model, processor) if args.shifted_dataset_name else None
     except (ValueError, OSError, MemoryError) as error:
@@ -132,35 +116,24 @@ def run(args: AnalyzeArguments) -> list[dict[str, Any]]:
         alpha_images=args.alpha_images,
         shifts=args.shifts,
         seed=args.seed,
-        label=label_of(args),
+        label=label_of(args.model, args.model_label),
         no_accuracy=no_accuracy,
         attacks=args.attacks,
         other=other,
     )
     # The seed of a result is that of training: seeds of models are what intervals are over.
-    common = {"model": label_of(args), "seed": trained.get("seed"), "step": trained.get("steps")}
+    common = {
+        "model": label_of(args.model, args.model_label),
+        "seed": trained.get("seed"),
+        "step": trained.get("steps"),
+    }
     records = [check_record({**common, **row}) for row in records]
     target = RunDir(args.output_dir or args.model)
     target.append_results(records)
     target.write_args({**vars(args), "dataset_name": dataset_name}, "analysis.json")
     if not target.args():
-        target.write_args({"model": label_of(args), "model_config": model.config.to_dict()})
+        target.write_args({"model": label_of(args.model, args.model_label), "model_config": model.config.to_dict()})
     return records
-
-
-def _load_model(path: str, device: str) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
-
-    import hf_vitgeo.models  # noqa: F401  registers ViTGeo
-
-    config = AutoConfig.from_pretrained(path)
-    classifies = any("ImageClassification" in name for name in config.architectures or [])
-    model = (AutoModelForImageClassification if classifies else AutoModel).from_pretrained(path)
-    if device == "auto":
-        found = torch.accelerator.current_accelerator(check_available=True)
-        device = "cpu" if found is None else found.type
-    return model.to(device).eval(), AutoImageProcessor.from_pretrained(path)
 
 
 def _load_sample(args: AnalyzeArguments, dataset_name: str, model: Any, processor: Any) -> "tuple[Sample, str | None]":
@@ -217,29 +190,3 @@ def _load_other(args: AnalyzeArguments, model: Any, processor: Any) -> "Sample":
         tuple(processor.image_std),
         args.batch_size,
     )
-
-
-def picture_size(config: Any, processor: Any) -> tuple[int, int]:
-    """Height and width that enter the model, in pixels.
-
-    Pictures are resized to it without keeping their aspect ratio and without a crop, as in paper A.
-
-    Args:
-        config: the model's configuration.
-        processor: its image processor.
-
-    Returns:
-        What the processor's last step gives: its crop, or its resize where that fixes both sides; otherwise (a resize
-        of the shorter side alone) what the configuration says.
-
-    Raises:
-        ValueError: where none of them names a size.
-    """
-    crop = processor.crop_size if getattr(processor, "do_center_crop", False) else None
-    for size in (crop, processor.size):
-        if size and size.get("height") and size.get("width"):
-            return int(size["height"]), int(size["width"])
-    size = getattr(config, "image_size", None)
-    if size is None:
-        raise ValueError("neither the image processor nor the configuration names the height and width of a picture")
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))

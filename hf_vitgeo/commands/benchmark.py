@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_vitgeo.commands.benchmark_cases import GROUPS, Case
+from hf_vitgeo.commands.benchmark_dino import steps
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -28,8 +29,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=7, help="Alternating repeats of each case.")
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="Groups to measure.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Where to measure.")
+    parser.add_argument("--dino_checkout", type=Path, help="Folder with DINO's original code, to time beside ours.")
     parser.add_argument("--no_compile", action="store_true", help="Leave out what needs a compiler.")
     args = parser.parse_args(argv)
+    if args.dino_checkout and not (args.dino_checkout / "main_dino.py").is_file():
+        parser.error(f"--dino_checkout is '{args.dino_checkout}', but there is no main_dino.py in it")
     if args.repeats < 1:
         parser.error(f"--repeats is {args.repeats}; allowed is a whole number of at least 1")
     import torch
@@ -41,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = torch.device(args.device)
     machine = {**describe(device), "matmul_peak_gflops": matmul_peak(device)}
     rows: list[dict[str, Any]] = []
+    groups = dict(GROUPS)
+    if args.dino_checkout:
+        groups["dino"] = lambda device, compiled: steps(device, args.dino_checkout)
     for name in args.only:
-        for case in GROUPS[name](device, not args.no_compile):
+        for case in groups[name](device, not args.no_compile):
             found = measure(case, args.repeats, device, machine["matmul_peak_gflops"])
             rows += found
             print("\n".join(table_rows(found)), flush=True)

@@ -146,6 +146,13 @@ def analyze(device: Any, compiled: bool) -> Iterator[Case]:
     yield from whole_pass(device)
 
 
+def dino(device: Any, compiled: bool) -> Iterator[Case]:
+    """A step of DINO pre-training."""
+    from hf_vitgeo.commands.benchmark_dino import steps
+
+    yield from steps(device, None)
+
+
 GROUPS: dict[str, Callable[[Any, bool], Iterator[Case]]] = {
     "entmax": entmax,
     "step": step,
@@ -153,4 +160,5 @@ GROUPS: dict[str, Callable[[Any, bool], Iterator[Case]]] = {
     "recording": recording,
     "analyze": analyze,
     "training": training,
+    "dino": dino,
 }

@@ -106,9 +106,10 @@ def _ours(device: Any, images: Any, labels: Any, modern: bool, precision: str) -
     from hf_vitgeo.data.sampling import ArrayImages
     from hf_vitgeo.training.arguments import SupervisedArguments
     from hf_vitgeo.training.building import build_model, choose_kernel, picture_format
-    from hf_vitgeo.training.loaders import TrainingBatches
+    from hf_vitgeo.training.loaders import supervised_batches
     from hf_vitgeo.training.schedules import parameter_groups
-    from hf_vitgeo.training.stepping import Stepper, groups
+    from hf_vitgeo.training.stepping import groups
+    from hf_vitgeo.training.supervised import SupervisedStepper
 
     protocol: dict[str, Any] = {}
     if modern:
@@ -121,9 +122,9 @@ def _ours(device: Any, images: Any, labels: Any, modern: bool, precision: str) -
     choose_kernel(args, model, device.type)
     optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=1e-3)
     split = ImageSplit(ArrayImages(images, labels), classes)
-    batches = TrainingBatches(args, picture_format(args), split, accelerator)
+    batches = supervised_batches(args, picture_format(args), split, accelerator)
     model, optimizer = accelerator.prepare(model, optimizer)
-    stepper = Stepper(args, accelerator, model, optimizer, np.full(STEPS, 1e-3))
+    stepper = SupervisedStepper(args, accelerator, model, optimizer, np.full(STEPS, 1e-3))
 
     def run() -> None:
         model.train()

@@ -19,10 +19,17 @@ class ImageSplit:
     Attributes:
         source: pictures and labels.
         class_names: by label.
+        fingerprint: other rows, another text; the same rows of the same files, the same one.
     """
 
     source: "ImageSource"
     class_names: tuple[str, ...]
+    fingerprint: str = ""
+
+    @property
+    def labels(self) -> "np.ndarray":
+        """(N,) int64, without decoding a picture."""
+        return self.source.labels
 
     def __len__(self) -> int:
         return len(self.source)
@@ -100,8 +107,8 @@ def load_split(
     table = open_table(dataset_name, split, max(size), **options)
     names = tuple(datasets.class_names(table))
     if keep_original or datasets.bytes_in_memory(len(table), size) > datasets.MAX_BYTES_IN_MEMORY:
-        return ImageSplit(RowImages(table), names)
-    return ImageSplit(ArrayImages(*datasets.to_uint8(table, size)), names)
+        return ImageSplit(RowImages(table), names, table._fingerprint)
+    return ImageSplit(ArrayImages(*datasets.to_uint8(table, size)), names, table._fingerprint)
 
 
 def load_arrays(

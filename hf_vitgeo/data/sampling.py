@@ -16,6 +16,11 @@ from torch.utils.data import Dataset, Sampler
 class ImageSource(Protocol):
     """Pictures with labels by number: what a split is to the loop, in memory or decoded when asked for."""
 
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) int64."""
+        ...
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]: ...
@@ -51,6 +56,11 @@ class RowImages:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) int64."""
+        return np.asarray(self.table.select_columns("label")["label"], dtype=np.int64)
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         row = self.table[index]

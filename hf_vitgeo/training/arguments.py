@@ -12,8 +12,8 @@ class SupervisedArguments(LoopArguments):
 
     output_dir: str = flag("runs/supervised", "Run folder: arguments, log, results and checkpoints.")
     eval_every_epochs: int = flag(1, "Epochs between evaluations; the last epoch is always evaluated.")
+    learning_rate: float = flag(1e-3, "Largest learning rate.")
     ema_decay: float | None = flag(None, "Average the weights by this factor a step; evaluated and saved instead.")
-    on_nan: Literal["stop", "skip"] = flag("stop", "What a loss or gradient that is not finite does to the run.")
 
     model_name_or_path: str | None = flag(None, "Checkpoint folder or Hub id to go on from, with its architecture.")
     ignore_mismatched_sizes: bool = flag(False, "Give that checkpoint a new head where the classes differ.")
@@ -34,7 +34,7 @@ class SupervisedArguments(LoopArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_numbers("above 0", "eval_every_epochs cutmix_alpha mixup_alpha")
+        self.check_numbers("above 0", "learning_rate eval_every_epochs cutmix_alpha mixup_alpha")
         self.check_numbers("of at least 0", "cutout_size")
         self.check_shares("label_smoothing ema_decay")
         for name in ("cutmix_probability", "mixup_probability"):

@@ -16,6 +16,7 @@ from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
 from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.checkpoints import write_failed
+from hf_vitgeo.training.loop_arguments import LoopArguments
 
 #: Paper B's model, which is small enough for any machine.
 DEFAULT_PRESET = "vit_compact_paper_b"
@@ -36,12 +37,12 @@ class PictureFormat:
     std: tuple[float, ...]
 
 
-def build_config(args: SupervisedArguments, class_names: tuple[str, ...]) -> ViTGeoConfig:
+def build_config(args: LoopArguments, class_names: tuple[str, ...] | None = None) -> ViTGeoConfig:
     """The model's configuration from preset, flags and classes.
 
     Args:
         args: parsed arguments.
-        class_names: in the order of the labels.
+        class_names: in the order of the labels; None for a backbone.
 
     Returns:
         The configuration.
@@ -49,10 +50,11 @@ def build_config(args: SupervisedArguments, class_names: tuple[str, ...]) -> ViT
     Raises:
         ValueError: for impossible values (see `ViTGeoConfig`).
     """
-    return ViTGeoConfig.from_preset(args.preset or DEFAULT_PRESET, **args.model_overrides(), **_labels(class_names))
+    labels = _labels(class_names) if class_names else {}
+    return ViTGeoConfig.from_preset(args.preset or DEFAULT_PRESET, **args.model_overrides(), **labels)
 
 
-def picture_format(args: SupervisedArguments) -> PictureFormat:
+def picture_format(args: LoopArguments) -> PictureFormat:
     """Size and normalisation, known before any data is read; impossible architectures are refused here.
 
     Args:
@@ -65,9 +67,9 @@ def picture_format(args: SupervisedArguments) -> PictureFormat:
         ValueError: for impossible values.
         OSError: for a checkpoint that is not there.
     """
-    if args.model_name_or_path is None:
+    if not isinstance(args, SupervisedArguments) or args.model_name_or_path is None:
         mean, std = NORMALIZATION[str(args.normalization)]
-        return PictureFormat(as_pair(build_config(args, ("one", "another")).image_size), mean, std)
+        return PictureFormat(as_pair(build_config(args).image_size), mean, std)
     size = as_pair(AutoConfig.from_pretrained(args.model_name_or_path).image_size)
     if args.normalization is not None:
         return PictureFormat(size, *NORMALIZATION[args.normalization])
@@ -109,7 +111,7 @@ def build_model(args: SupervisedArguments, class_names: tuple[str, ...]) -> Any:
     )
 
 
-def choose_kernel(args: SupervisedArguments, model: Any, device_type: str) -> None:
+def choose_kernel(args: LoopArguments, model: Any, device_type: str) -> None:
     """Set the attention kernel that the flag names, or the one that is fast here.
 
     In bf16 on a CPU, the backward pass of torch's own kernel (sdpa) takes two thirds of a training step of the compact

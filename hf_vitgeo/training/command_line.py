@@ -48,7 +48,10 @@ def _given_beside_flags(dataclass_type: Any, words: list[str]) -> list[str]:
     asked = vars(before.parse_known_args(words)[0])
     given: list[str] = []
     if asked.get("recipe"):
-        given += words_of(recipe(asked["recipe"]).overrides)
+        chosen = recipe(asked["recipe"])
+        if set(chosen.overrides) - known:
+            raise ValueError(f"--recipe {asked['recipe']} is one of scripts/{chosen.script}")
+        given += words_of(chosen.overrides)
     if asked.get("config"):
         content = _read_flags(asked["config"])
         if unknown := sorted(set(content) - known):

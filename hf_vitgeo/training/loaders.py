@@ -1,4 +1,4 @@
-"""Data loaders of the supervised loop: what each process sees of a split, in which order and how augmented."""
+"""Data loaders of the training loops: what each process sees of a split, in which order and how augmented."""
 
 import signal
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from hf_vitgeo.data.streaming import StreamedEvaluation, StreamedSamples, Stream
 from hf_vitgeo.data.transforms import eval_transform, train_transform, usual_padding
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.building import PictureFormat
+from hf_vitgeo.training.loop_arguments import LoopArguments
 
 Split = ImageSplit | StreamedSplit
 
@@ -26,20 +27,20 @@ class TrainingBatches:
 
     Args:
         args: parsed arguments.
-        pictures: their size and normalisation.
         split: what to train on.
         accelerator: says which process this is, and where batches go.
+        transform: PIL image -> tensor or dict of tensors; draws from torch's global generator.
+        collate: rows -> batch.
 
     Raises:
         ValueError: for fewer pictures than one batch on each process, or a stream of unknown length without
             `max_train_steps`.
     """
 
-    def __init__(self, args: SupervisedArguments, pictures: PictureFormat, split: Split, accelerator: Accelerator):
+    def __init__(
+        self, args: LoopArguments, split: Split, accelerator: Accelerator, transform: Any, collate: Any = None
+    ):
         self.accelerator = accelerator
-        self.mixer = _mixer(args, split)
-        self.augment = device_augmentation(args, pictures) if args.augment_on_device else None
-        transform: Any = RawPicture(pictures.size) if self.augment else _transform(args, pictures)
         place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
         batch_size = args.per_device_train_batch_size
         self.num_images = len(split) if isinstance(split, ImageSplit) else split.num_rows
@@ -58,13 +59,9 @@ class TrainingBatches:
                 f"{self.num_images} training pictures are fewer than one batch of {batch_size} on each of "
                 f"{accelerator.num_processes} processes, {accumulated} times a step"
             )
-        self.loader = _loader(args, accelerator, samples, batch_size, self.sampler, self._collator())
+        self.loader = _loader(args, accelerator, samples, batch_size, self.sampler, collate or default_collate)
 
-    def _collator(self) -> Any:
-        """What a worker makes of its rows; mixing waits for augmentation where that is done on the device."""
-        return default_collate if self.mixer is None or self.augment else self.mixer
-
-    def _batches_of_stream(self, args: SupervisedArguments) -> int:
+    def _batches_of_stream(self, args: LoopArguments) -> int:
         if self.num_images is not None:
             return self.num_images // (args.per_device_train_batch_size * self.accelerator.num_processes)
         if args.max_train_steps is None:
@@ -85,16 +82,48 @@ class TrainingBatches:
             yield self._on_device(batch)
 
     def _on_device(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        if self.augment is None:
-            return send_to_device(batch, self.accelerator.device, non_blocking=True)
+        return send_to_device(batch, self.accelerator.device, non_blocking=True)
+
+
+class _DeviceAugmentedBatches(TrainingBatches):
+    """Workers only read; augmentation, and mixing after it, are done on whole batches on the device."""
+
+    def __init__(self, args: Any, split: Split, accelerator: Accelerator, pictures: PictureFormat, mixer: Any):
+        super().__init__(args, split, accelerator, RawPicture(pictures.size))
+        self.augment, self.mixer = device_augmentation(args, pictures), mixer
+
+    def _on_device(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         # What chooses the augmentation stays in main memory: reading it there waits for nothing.
         draws = batch.pop("draws")
         first = {"epoch": batch["epoch"][0], "index": batch["index"][0]}
         if self.mixer is not None:
             batch["labels"] = self.mixer.targets(batch["labels"])
-        batch = send_to_device(batch, self.accelerator.device, non_blocking=True)
+        batch = super()._on_device(batch)
         batch["pixel_values"] = self.augment(batch["pixel_values"], draws)
         return batch if self.mixer is None else self.mixer.mix_batch(batch, self.mixer.generator([first]))
+
+
+def supervised_batches(
+    args: SupervisedArguments, pictures: PictureFormat, split: Split, accelerator: Accelerator
+) -> TrainingBatches:
+    """Batches of `pixel_values` and `labels`, augmented and mixed as the flags ask for.
+
+    Args:
+        args: parsed arguments.
+        pictures: their size and normalisation.
+        split: what to train on.
+        accelerator: says which process this is, and where batches go.
+
+    Returns:
+        The batches.
+
+    Raises:
+        ValueError: as `TrainingBatches` does.
+    """
+    mixer = _mixer(args, split)
+    if args.augment_on_device:
+        return _DeviceAugmentedBatches(args, split, accelerator, pictures, mixer)
+    return TrainingBatches(args, split, accelerator, _transform(args, pictures), mixer)
 
 
 def evaluation_loader(
@@ -165,7 +194,7 @@ def _mixer(args: SupervisedArguments, split: Split) -> CutMixCollator | MixUpCol
 
 
 def _loader(
-    args: SupervisedArguments,
+    args: LoopArguments,
     accelerator: Accelerator,
     samples: Any,
     batch_size: int,

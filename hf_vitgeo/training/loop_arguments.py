@@ -102,11 +102,11 @@ class LoopArguments:
     gradient_accumulation_steps: int = flag(1, "Micro-batches an optimiser step.")
     num_train_epochs: int = flag(200, "Passes over the training set.")
     max_train_steps: int | None = flag(None, "Optimiser steps; wins over the epochs. 0 saves the untrained model.")
-    learning_rate: float = flag(1e-3, "Largest learning rate.")
     num_warmup_epochs: float = flag(10.0, "Epochs of linear warm-up; the rest is a cosine to 0.")
     num_warmup_steps: int | None = flag(None, "Optimiser steps of warm-up; wins over the epochs of it.")
     weight_decay: float = flag(0.05, "Decoupled weight decay of matrices; vectors, tables and tokens have none.")
     max_grad_norm: float = flag(1.0, "Clip the gradient's norm to this.")
+    on_nan: Literal["stop", "skip"] = flag("stop", "What a loss or gradient that is not finite does to the run.")
     mixed_precision: Literal["no", "bf16", "fp16"] = flag("no", "Precision of the forward pass.")
     torch_compile: bool = flag(False, "Compile the model (inductor; needs a compiler).")
     attn_implementation: str | None = flag(
@@ -130,7 +130,7 @@ class LoopArguments:
     def __post_init__(self) -> None:
         self.check_numbers(
             "above 0",
-            "per_device_train_batch_size per_device_eval_batch_size num_train_epochs learning_rate max_grad_norm "
+            "per_device_train_batch_size per_device_eval_batch_size num_train_epochs max_grad_norm "
             "max_train_samples max_eval_samples gradient_accumulation_steps save_total_limit measure_every "
             "measure_images measure_permutations shuffle_buffer_size hidden_size num_hidden_layers "
             "num_attention_heads intermediate_size image_size patch_size",

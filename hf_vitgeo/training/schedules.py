@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.loop_arguments import LoopArguments
 
 #: Parameters that are looked up or added rather than multiplied: no weight decay, as for vectors.
 _NOT_DECAYED = ("position_embeddings", "cls_token", "cls_position", "register_tokens")
@@ -54,11 +54,15 @@ def warmup_cosine(base: float, final: float, total_steps: int, warmup_steps: int
     return np.concatenate((rise, cosine(base, final, total_steps - warmup_steps)))
 
 
-def learning_rates(args: SupervisedArguments, total_steps: int, steps_per_epoch: int) -> np.ndarray:
-    """The rate of every step of a run: warm-up and half a cosine to 0.
+def learning_rates(
+    args: LoopArguments, base: float, final: float, total_steps: int, steps_per_epoch: int
+) -> np.ndarray:
+    """The rate of every step of a run: warm-up and half a cosine.
 
     Args:
-        args: parsed arguments.
+        args: parsed arguments, which name the warm-up.
+        base: the largest rate.
+        final: what the cosine goes to.
         total_steps: optimiser steps of the run; 0 for a model that stays untrained.
         steps_per_epoch: for a warm-up that is given in epochs.
 
@@ -78,15 +82,16 @@ def learning_rates(args: SupervisedArguments, total_steps: int, steps_per_epoch:
             f"warm-up of {warmup} steps (--num_warmup_epochs {args.num_warmup_epochs} or --num_warmup_steps) does "
             f"not end before the run, which has {total_steps} (--max_train_steps or --num_train_epochs)"
         )
-    return warmup_cosine(args.learning_rate, 0.0, total_steps, warmup)
+    return warmup_cosine(base, final, total_steps, warmup)
 
 
-def parameter_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(model: Any, weight_decay: float, decay_tables: bool = False) -> list[dict[str, Any]]:
     """Split a model's parameters into those that decay (matrices) and those that do not (vectors, tables, tokens).
 
     Args:
         model: a torch module.
         weight_decay: for the first group.
+        decay_tables: whether tables and tokens decay too, as in DINO, which spares vectors only.
 
     Returns:
         Two groups for an optimiser; parameters without a gradient are left out.
@@ -95,6 +100,7 @@ def parameter_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
     rest: list[Any] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            spared = parameter.ndim < 2 or name.rsplit(".", 1)[-1] in _NOT_DECAYED
+            table = name.rsplit(".", 1)[-1] in _NOT_DECAYED
+            spared = parameter.ndim < 2 or (table and not decay_tables)
             (rest if spared else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]

@@ -1,17 +1,16 @@
-"""One optimiser step: accumulation, the loss, clipping, the average of the weights, and what is not finite."""
+"""One optimiser step: accumulation, the loss, clipping, and what is not finite."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hf_vitgeo.data.sampling import mix_seed
-from hf_vitgeo.training.arguments import SupervisedArguments
+from hf_vitgeo.training.loop_arguments import LoopArguments
 
 #: Optimiser steps between two looks at losses that are on the device: each look waits for it.
 LOOK_EVERY = 16
@@ -20,8 +19,8 @@ LOOK_EVERY = 16
 MAX_SKIPPED_IN_A_ROW = 100
 
 
-class Stepper:
-    """What changes the weights.
+class Stepper(ABC):
+    """What changes the weights. A subclass knows the loss and how gradients are clipped.
 
     Args:
         args: parsed arguments.
@@ -31,12 +30,9 @@ class Stepper:
         rates: (steps,) learning rate of each step.
     """
 
-    def __init__(self, args: SupervisedArguments, accelerator: Accelerator, model: Any, optimizer: Any, rates: Any):
+    def __init__(self, args: LoopArguments, accelerator: Accelerator, model: Any, optimizer: Any, rates: Any):
         self.args, self.accelerator, self.model = args, accelerator, model
         self.optimizer, self.rates = optimizer, rates
-        self.ema = None
-        if args.ema_decay is not None:
-            self.ema = AveragedModel(self.bare_model, multi_avg_fn=get_ema_multi_avg_fn(args.ema_decay))
         self.skipped_in_a_row = 0
 
     @property
@@ -45,14 +41,27 @@ class Stepper:
         return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     @property
+    @abstractmethod
     def measured(self) -> Any:
-        """What is evaluated, as an analysis wants it: bare. The averaged weights are bare already."""
-        return self.bare_model if self.ema is None else self.ema.module
+        """The model that `on_measure` gets: bare."""
 
-    @property
-    def evaluated(self) -> Any:
-        """What is evaluated and saved: the averaged weights where they are asked for."""
-        return self.model if self.ema is None else self.ema.module
+    @abstractmethod
+    def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The mean loss of a micro-batch."""
+
+    @abstractmethod
+    def clip(self) -> torch.Tensor:
+        """Clip the gradients.
+
+        Returns:
+            The norm of all of them together, before; the same on all processes.
+        """
+
+    def before_losses(self, number: int) -> None:  # noqa: B027  a hook that may stay empty
+        """Get ready for the micro-batches of a step; it may be the next try after one that was skipped."""
+
+    def after_update(self, number: int) -> None:  # noqa: B027  likewise
+        """What follows an optimiser step that was taken."""
 
     def step(self, number: int, group: Sequence[dict[str, torch.Tensor]]) -> torch.Tensor | None:
         """Learn from the micro-batches of one step.
@@ -62,7 +71,7 @@ class Stepper:
 
         Args:
             number: steps that are done.
-            group: batches of `pixel_values` and `labels`.
+            group: micro-batches on the device.
 
         Returns:
             (2,) loss and gradient norm, still on the device so that nothing waits for them; None for a step that was
@@ -74,15 +83,16 @@ class Stepper:
         args, accelerator = self.args, self.accelerator
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = float(self.rates[number])
+        self.before_losses(number)
         loss_sum = torch.zeros((), device=accelerator.device)
         for place, batch in enumerate(group):
             torch.manual_seed(mix_seed(args.seed, number, place, accelerator.process_index))
             last = place == len(group) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self.model):
-                loss = self._loss(batch) / len(group)
+                loss = self.loss(batch) / len(group)
                 accelerator.backward(loss)
             loss_sum += loss.detach()
-        norm = accelerator.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
+        norm = self.clip()
         if self._is_skipped(number, norm):
             self.optimizer.zero_grad()
             return None
@@ -92,15 +102,8 @@ class Stepper:
             self._count_skipped(number)
             return None
         self.skipped_in_a_row = 0
-        if self.ema is not None:
-            self.ema.update_parameters(self.bare_model)
+        self.after_update(number)
         return torch.stack((loss_sum, torch.as_tensor(norm, device=loss_sum.device)))
-
-    def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Cross-entropy with labels (B,), or (B, K) after CutMix and MixUp: never the BCE of transformers."""
-        with self.accelerator.autocast():
-            logits = self.model(pixel_values=batch["pixel_values"]).logits
-        return nn.functional.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.args.label_smoothing)
 
     def _is_skipped(self, number: int, norm: torch.Tensor) -> bool:
         """For `--on_nan skip`. The norm is the same on all processes, so they agree; fp16's scaler skips by itself."""

@@ -163,7 +163,7 @@ def test_a_sample_of_a_source_is_seeded_and_resized():
 def test_the_size_of_pictures_is_what_the_processor_s_last_step_gives():
     from types import SimpleNamespace
 
-    from hf_vitgeo.commands.analyze import picture_size
+    from hf_vitgeo.commands.model_inputs import picture_size
 
     config = SimpleNamespace(image_size=224)
     oblong = SimpleNamespace(size={"height": 32, "width": 48})

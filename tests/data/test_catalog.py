@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hf_vitgeo.commands.train_supervised import load
+from hf_vitgeo.commands.training_inputs import load
 from hf_vitgeo.data.catalog import CATALOG, entry
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.building import PictureFormat

@@ -7,6 +7,7 @@ from hf_vitgeo.recipes import RECIPES
 from hf_vitgeo.training import loop_arguments
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.command_line import parse
+from hf_vitgeo.training.dino_arguments import DINOArguments
 
 
 @pytest.mark.parametrize(
@@ -108,9 +109,15 @@ def test_files_of_flags_are_checked(tmp_path, capsys, name, content, message):
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_recipes_are_flags_of_their_script(name):
     recipe = RECIPES[name]
-    by_name = parse(SupervisedArguments, ["--recipe", name], "train", "train.py").as_dict()
-    by_flags = parse(SupervisedArguments, recipe.command.split()[2:], "train", "train.py").as_dict()
+    mine, other = SupervisedArguments, DINOArguments
+    if recipe.script == "train_dino.py":
+        mine, other = other, mine
+    by_name = parse(mine, ["--recipe", name], "train", "train.py").as_dict()
+    by_flags = parse(mine, recipe.command.split()[2:], "train", "train.py").as_dict()
     assert {**by_name, "recipe": None} == by_flags
+    if not set(recipe.overrides) <= set(other().as_dict()):
+        with pytest.raises(SystemExit):
+            parse(other, ["--recipe", name], "train", "train.py")
     assert recipe.source and all(by_name[key] == value for key, value in recipe.overrides.items())
 
 

@@ -45,20 +45,20 @@ class Killed(Exception):
 @pytest.fixture
 def interrupted(arguments, colours, fit, monkeypatch):
     """Run up to a step, lose the process, and go on from the newest checkpoint."""
-    from hf_vitgeo.training.stepping import Stepper
+    from hf_vitgeo.training.supervised import SupervisedStepper
 
     def run(die_at, **settings):
-        straight_step = Stepper.step
+        straight_step = SupervisedStepper.step
 
         def step(self, number, group):
             if number == die_at:
                 raise Killed
             return straight_step(self, number, group)
 
-        monkeypatch.setattr(Stepper, "step", step)
+        monkeypatch.setattr(SupervisedStepper, "step", step)
         with pytest.raises(Killed):
             fit(arguments(**settings), colours(104), colours(40, seed=1))
-        monkeypatch.setattr(Stepper, "step", straight_step)
+        monkeypatch.setattr(SupervisedStepper, "step", straight_step)
         resumed = arguments(**settings, resume_from_checkpoint="auto")
         return fit(resumed, colours(104), colours(40, seed=1))
 
@@ -177,16 +177,16 @@ def test_what_is_not_finite_stops_with_step_pictures_and_checkpoint(arguments, c
 
 
 def test_skipping_what_is_not_finite(arguments, colours, fit, monkeypatch):
-    from hf_vitgeo.training.stepping import Stepper
+    from hf_vitgeo.training.supervised import SupervisedStepper
 
-    real = Stepper._loss
+    real = SupervisedStepper.loss
     calls = []
 
     def sometimes(self, batch):
         calls.append(1)
         return real(self, batch) * (float("nan") if len(calls) in (3, 8) else 1)
 
-    monkeypatch.setattr(Stepper, "_loss", sometimes)
+    monkeypatch.setattr(SupervisedStepper, "loss", sometimes)
     run = fit(arguments(on_nan="skip"), colours(104), colours(40))
     assert run.args()["skipped_steps"] == 2 and run.args()["eval_accuracy"] == 1.0
     assert [event["skipped"] for event in run.events()] == [1, 2, 2]

@@ -1,0 +1,1 @@
+"""A frozen backbone, a small head, a score (paper C)."""
