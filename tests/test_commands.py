@@ -74,6 +74,9 @@ def test_from_pictures_to_a_report(run_script, tmp_path):
     assert any(row["metric"] == "ssdt" and row["value"] is not None for row in rows)
     asked = json.loads((tmp_path / "runs/b/analysis.json").read_text())
     assert (asked["n_images"], asked["dataset_name"]) == (32, "pictures")
+    for words in (["--attacks", "fgsm"], ["--attacks", "pgd_e2"], ["--shifts", "jpeg"], ["--alphas", "-1"]):
+        failed = run_script("analyze.py", "runs/a", *words, status=2)
+        assert words[1] in failed.stderr.splitlines()[-1], failed.stderr
     # a folder that is in use is refused before torch is imported, and begun anew when asked
     failed = run_script("train_supervised.py", "--output_dir", "runs/a", *SMALL, status=1)
     assert failed.stderr.count("\n") == 1 and "--overwrite_output_dir" in failed.stderr

@@ -18,7 +18,7 @@ from hf_vitgeo.reporting.styles import GREY, STYLES, Style
 
 _CELL_STYLES = {
     **{name.replace("+", "_"): style for name, style in STYLES.items()},
-    "untrained": Style("#666666", "x", (0, (1, 1))),  # type: ignore[arg-type]  # dense dots
+    "untrained": Style("#666666", "h", (0, (1, 1))),  # type: ignore[arg-type]  # dense dots
     "sinusoidal_rpt": Style("#56B4E9", "P", (0, (3, 1, 1, 1))),  # type: ignore[arg-type]  # dash-dot
     "rope_rpt": Style("#E69F00", "X", (0, (5, 1))),  # type: ignore[arg-type]  # dashes
 }

@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from hf_vitgeo.data.transforms import NORMALIZATION
 from hf_vitgeo.models import ViTGeoConfig, ViTGeoForImageClassification
+from hf_vitgeo.models.attention import check_attention_kernel
 from hf_vitgeo.models.configuration_vitgeo import as_pair
 from hf_vitgeo.training.arguments import SupervisedArguments
 from hf_vitgeo.training.checkpoints import write_failed
@@ -129,6 +130,8 @@ def choose_kernel(args: LoopArguments, model: Any, device_type: str) -> None:
     kernel = args.attn_implementation or ("eager" if slow else None)
     if kernel is not None:
         model.set_attn_implementation(kernel)
+        if isinstance(model.config, ViTGeoConfig):
+            check_attention_kernel(model.config)
 
 
 def _labels(class_names: tuple[str, ...]) -> dict[str, Any]:

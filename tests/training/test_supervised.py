@@ -7,6 +7,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
 
 from hf_vitgeo.data.loading import ImageSplit
+from hf_vitgeo.training.building import build_model, choose_kernel
 
 
 def test_a_run_learns_and_writes_everything(colours, arguments, fit):
@@ -53,6 +54,38 @@ def test_an_impossible_model_is_refused_before_data_is_read(arguments):
 
     with pytest.raises(BaseException, match="num_attention_heads"):
         run(arguments(num_attention_heads=5, dataset_name="no/such-data"))
+
+
+def test_no_step_saves_the_untrained_model(colours, arguments, fit):
+    args = arguments(max_train_steps=0)
+    run = fit(args, colours(48), colours(16))
+    fresh = build_model(args, ("dark", "bright")).state_dict()
+    saved = AutoModelForImageClassification.from_pretrained(run.checkpoint).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in saved.items())
+    assert run.args()["steps"] == 0 and run.args()["eval_accuracy"] is None and run.events() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "kernel"),
+    [
+        ({}, "cpu", "sdpa"),
+        ({"mixed_precision": "bf16"}, "cpu", "eager"),  # its backward pass in sdpa is slow there
+        ({"mixed_precision": "bf16"}, "cuda", "sdpa"),
+        ({"mixed_precision": "bf16", "attn_implementation": "sdpa"}, "cpu", "sdpa"),
+        ({"attn_implementation": "eager"}, "cuda", "eager"),
+    ],
+)
+def test_the_kernel_is_the_flag_or_the_fast_one(arguments, flags, device, kernel):
+    args = arguments(**flags)
+    model = build_model(args, ("dark", "bright"))
+    choose_kernel(args, model, device)
+    assert model.config._attn_implementation == kernel
+
+
+def test_a_kernel_that_entmax_does_not_have_is_refused(arguments):
+    args = arguments(attn_implementation="sdpa", attention_probs_function="entmax15")
+    with pytest.raises(ValueError, match="sdpa"):
+        choose_kernel(args, build_model(args, ("dark", "bright")), "cpu")
 
 
 @pytest.mark.slow
