@@ -143,8 +143,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "entmax15": ({"attention_probs_function": "entmax15"}, "linear .7006"),
 }
 _SMALL_HEAD = {"out_dim": 1024, "head_hidden_dim": 256, "head_bottleneck_dim": 64}
-#: Sized down for one machine: width 64, 4 blocks, 64 tokens, four local crops of half the side. Rate, momentum and decay
-#: are those of four tries on CIFAR-10 of some hundred steps each after which k-NN rose fastest.
+#: Sized down for one machine: width 64, 4 blocks, 64 tokens, four local crops of half the side. Rate, momentum and
+#: decay are those after which k-NN rose fastest in four tries on CIFAR-10 of some hundred steps each.
 _SMALL: dict[str, Any] = {
     "preset": "tiny",
     **_shape(64, 4, 4),
