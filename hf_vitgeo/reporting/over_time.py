@@ -44,7 +44,9 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
     runs = {path: RunDir(path) for path in map(Path, run_dirs)}
     records = {path: one_sample(run.results()) for path, run in runs.items()}
     measured = {path: min_mad_by_step(rows) for path, rows in records.items()}
-    measured = {path: steps for path, steps in measured.items() if len(steps) > 1}
+    # a pre-training has no accuracy, and a figure of its own
+    evaluated = {path for path, run in runs.items() if any("accuracy" in event for event in run.events())}
+    measured = {path: steps for path, steps in measured.items() if len(steps) > 1 and path in evaluated}
     if not measured:
         raise NothingMeasured("no run was measured at several steps (--measure_every): nothing to draw")
     names = {path: str(runs[path].args().get("model", path.name)) for path in measured}
@@ -55,8 +57,8 @@ def over_time(run_dirs: Sequence[Path]) -> Figure:
     for path, minimum in measured.items():
         style = styles[names[path]]
         look = {"color": style.color, "marker": style.marker, "ls": style.linestyle, "ms": 4, "lw": 1.6}
-        evaluated = [event for event in runs[path].events() if event.get("accuracy") is not None]
-        accuracy.plot([event["step"] for event in evaluated], [event["accuracy"] for event in evaluated], **look)
+        events = [event for event in runs[path].events() if event.get("accuracy") is not None]
+        accuracy.plot([event["step"] for event in events], [event["accuracy"] for event in events], **look)
         distance.plot(list(minimum), list(minimum.values()), **look)
         _draw_structure(structure, records[path], look)
     accuracy.set(title="Accuracy", ylabel="top-1 accuracy (share of images)")

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from hf_vitgeo.reporting import plots
 from hf_vitgeo.reporting.over_time import over_time
+from hf_vitgeo.reporting.pretraining import pretraining
 from hf_vitgeo.reporting.records import ArgsByModel, RecordsByModel, load_runs
-from hf_vitgeo.reporting.tables import PAPER_A_SCALE, paper_comparison, summary_table
+from hf_vitgeo.reporting.tables import PAPER_A_SCALE, paper_comparison, probe_table, summary_table
 from hf_vitgeo.reporting.verdicts import demo_checks, is_demo, verdict
 
 _MISSING = "not recorded"
@@ -84,6 +85,17 @@ _SECTIONS = (
         "Three line charts against the optimiser step: accuracy, minimum mean attention distance, SSDT under RPI.",
         lambda records, args, runs: over_time(runs),
     ),
+    _Section(
+        "pretraining",
+        "How did pre-training go?",
+        "DINO's teacher and student, by epoch, and the teacher's backbone at several steps. At the dashed line the "
+        "teacher says the same of every picture, at 0 it puts all on one output: both are a collapse. k-NN asks "
+        "whether pictures of one class are near each other, with 95 percent intervals over pictures; support is the "
+        "share of patches that a query looks at at all, 1 for softmax.",
+        "Six line charts against the optimiser step: teacher entropy, KL, k-NN accuracy, SSDT under RPI, minimum mean "
+        "attention distance, attention support.",
+        lambda records, args, runs: pretraining(runs),
+    ),
 )
 
 
@@ -123,6 +135,7 @@ def build_report(
         verdicts=[verdict(rows, label) for label, rows in records.items()],
         checks=demo_checks(records, _chance(args)) if is_demo(records) and _chance(args) else [],
         summary=summary_table(records, args),
+        probes=probe_table(records),
         comparison=paper_comparison(records),
         paper_scale=PAPER_A_SCALE,
         scale=[scale_of(label, rows, args.get(label, {})) for label, rows in records.items()],

@@ -28,6 +28,11 @@ STYLES = {
     "sinusoidal": Style("#009E73", "^", "-."),
     "rope": Style("#D55E00", "D", "--"),
     "learned+rpt": Style("#CC79A7", "v", (0, (3, 1, 1, 1, 1, 1))),  # type: ignore[arg-type]  # dash-dot-dot
+    # paper C's variants, which stand in no figure with those of paper A
+    "cls baseline": Style("#000000", "s", ":"),
+    "register-4": Style("#0072B2", "o", "-"),
+    "specialization": Style("#009E73", "^", "-."),
+    "entmax15": Style("#D55E00", "D", "--"),
 }
 _SPARE = (Style("#56B4E9", "P", "-"), Style("#E69F00", "X", "--"), Style("#666666", "<", "-."))
 GREY = "#888888"

@@ -96,6 +96,29 @@ def paper_comparison(records_by_model: RecordsByModel) -> list[Row]:
     return rows
 
 
+def probe_table(records_by_model: RecordsByModel) -> list[Row]:
+    """Probes of each frozen backbone, and of what they have to beat.
+
+    Args:
+        records_by_model: the records of each model, by label.
+
+    Returns:
+        One row for each model that was probed: the best k-NN and the linear probe, of the backbone, of random weights
+        and of raw pixels.
+    """
+    rows = []
+    for label, records in records_by_model.items():
+        row = {"model": label}
+        for metric, name in (("knn_accuracy", "k-NN"), ("linear_accuracy", "linear")):
+            for control in (None, "random_weights", "raw_pixels"):
+                found = [each for each in select(records, metric, intervention=control) if each["value"] is not None]
+                best = max(found, key=lambda each: each["value"], default=None)
+                row[f"{name}, {control.replace('_', ' ')}" if control else name] = with_interval(best)
+        if any(cell != "–" for name, cell in row.items() if name != "model"):
+            rows.append(row)
+    return rows
+
+
 def minimum_distance(records: Sequence[Record]) -> float | None:
     """Minimum MAD, the smallest mean attention distance of any head (paper B); None where none was measured."""
     values = [row["value"] for row in select(records, "mean_attention_distance") if row["value"] is not None]
