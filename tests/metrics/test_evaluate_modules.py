@@ -15,7 +15,7 @@ import torch
 from hf_vitgeo import metrics
 
 ROOT = Path(metrics.__file__).parent
-CLASSES = {"ssdt": "SSDT", "mad": "MeanAttentionDistance", "fragility": "Fragility"}
+CLASSES = {"ssdt": "SSDT", "mad": "MeanAttentionDistance", "fragility": "Fragility", "point_in_box": "PointInBox"}
 FILES = ["README.md", "__init__.py", "pure.py", "requirements.txt"]
 
 
@@ -99,6 +99,19 @@ def test_fragility_module(build, kind, dtype):
     assert not [name for name in without if "chance" in name]
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, lambda values: values.tolist()])
+def test_point_in_box_module(build, kind):
+    scores = np.random.default_rng(0).random((6, 4, 4))
+    boxes = [[[10.0, 20.0, 90.0, 80.0]]] * 5 + [[[0.0, 0.0, 9.0, 9.0], [50.0, 50.0, 60.0, 60.0]]]
+    sizes = np.array([[100, 120]] * 6)
+    metric = build("point_in_box")
+    metric.add_batch(scores=kind(scores[:4]), boxes=boxes[:4], image_sizes=kind(sizes[:4]))
+    metric.add_batch(scores=kind(scores[4:]), boxes=boxes[4:], image_sizes=kind(sizes[4:]))
+    result = metric.compute()
+    assert result["point_in_box"] == module("point_in_box").point_in_box(scores, boxes, sizes)
+    assert (result["n_images"], result["n_left_out"]) == (5, 1)
+
+
 #: What a process with no network does with each module: load it by its folder, then run the examples of its card.
 LOAD_AND_RUN = """
 import os, re, socket, sys
@@ -155,7 +168,7 @@ def test_module_folder_is_a_space(name):
         assert (ROOT / name / file).is_file()
     card = (ROOT / name / "README.md").read_text("utf-8")
     front, body = card.removeprefix("---\n").split("\n---\n", 1)
-    kind = "metric" if name == "fragility" else "measurement"
+    kind = "metric" if name in ("fragility", "point_in_box") else "measurement"
     for line in ("sdk: gradio", "sdk_version: 6.31.0", "app_file: app.py", "license: apache-2.0", f"- {kind}"):
         assert line in front.splitlines()
     headings = ["Description", "How to use", "Inputs", "Output values", "Limitations", "Citation"]
