@@ -5,6 +5,7 @@ each without a word. Nothing here imports torch.
 """
 
 import os
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -43,22 +44,25 @@ def load_rgb(source: Any) -> Image.Image:
         OSError: where the file cannot be opened at all (missing, a folder, no permission).
         TypeError: where `source` is none of the above.
     """
-    name = _name(source)
-    content = _content(source, name)
-    try:
-        image = Image.open(BytesIO(content)) if isinstance(content, bytes) else content
-        if image.width * image.height > MAX_PIXELS:
-            raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels")
-        image.load()
-        # exif_transpose copies in any case, so that the result shares no pixels with a PIL source.
-        return _to_rgb(ImageOps.exif_transpose(image))
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ValueError(f"{name}: more than MAX_PIXELS = {MAX_PIXELS} pixels ({error})") from error
-    except UnidentifiedImageError as error:
-        raise ValueError(f"{name}: not a picture in any format that Pillow {PIL_VERSION} knows") from error
-    # Broken files make Pillow's decoders raise OSError, SyntaxError, EOFError, struct.error, IndexError and more.
-    except Exception as error:
-        raise ValueError(f"{name}: cannot be decoded: {error}") from error
+    # exif_transpose copies in any case, so that the result shares no pixels with a PIL source.
+    return _decoded(source, lambda image: _to_rgb(ImageOps.exif_transpose(image)))
+
+
+def open_stored(source: Any) -> Image.Image:
+    """Decode a picture without changing a number of it: masks and depth maps, whose numbers are no colours.
+
+    Args:
+        source: as for `load_rgb`, but for arrays.
+
+    Returns:
+        A loaded PIL image in the mode of the file.
+
+    Raises:
+        ValueError: where the picture is empty, truncated, of no known format, or larger than `MAX_PIXELS`.
+        OSError: where the file cannot be opened at all.
+        TypeError: where `source` is none of what is allowed.
+    """
+    return _decoded(source, lambda image: image)
 
 
 def decode_row(cell: Any, row: int | str, origin: str) -> Image.Image:
@@ -95,6 +99,25 @@ def resize(image: Image.Image, height: int, width: int) -> Image.Image:
         The resized image, or `image` itself where it has that size already.
     """
     return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def _decoded(source: Any, finish: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """Load, finish, and turn whatever goes wrong into one error that names the file."""
+    name = _name(source)
+    content = _content(source, name)
+    try:
+        image = Image.open(BytesIO(content)) if isinstance(content, bytes) else content
+        if image.width * image.height > MAX_PIXELS:
+            raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels")
+        image.load()
+        return finish(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ValueError(f"{name}: more than MAX_PIXELS = {MAX_PIXELS} pixels ({error})") from error
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{name}: not a picture in any format that Pillow {PIL_VERSION} knows") from error
+    # Broken files make Pillow's decoders raise OSError, SyntaxError, EOFError, struct.error, IndexError and more.
+    except Exception as error:
+        raise ValueError(f"{name}: cannot be decoded: {error}") from error
 
 
 def _name(source: Any) -> str:
