@@ -217,3 +217,30 @@ class LinearSegmentation(nn.Module):
         """(b, D, rows, columns) -> (b, K, H, W) logits, enlarged bilinearly to `size`."""
         logits = self.classify(self.norm(features))
         return nn.functional.interpolate(logits, size=size, mode="bilinear", align_corners=False)
+
+
+class LinearDepth(nn.Module):
+    """A 1x1 convolution to bins of depth: DINOv2's linear depth head.
+
+    Args:
+        in_dim: D.
+        min_depth: of the first bin in metres.
+        max_depth: of the last one.
+        num_bins: B (DINOv2: 256).
+    """
+
+    def __init__(self, in_dim: int, min_depth: float, max_depth: float, num_bins: int = 256):
+        super().__init__()
+        self.range = (min_depth, max_depth)
+        self.bins = nn.Conv2d(in_dim, num_bins, 1)
+        nn.init.normal_(self.bins.weight, std=0.01)
+        nn.init.zeros_(self.bins.bias)  # type: ignore[arg-type]
+
+    def forward(self, features: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        """(b, D, rows, columns) -> (b, 1, H, W) metres; the scores of the bins are enlarged four times before."""
+        rows, columns = features.shape[-2:]
+        # a 1x1 convolution and an interpolation may change places: convolve the smaller map
+        scores = self.bins(features)
+        scores = nn.functional.interpolate(scores, size=(4 * rows, 4 * columns), mode="bilinear", align_corners=False)
+        depth = depth_from_bins(scores, *self.range)[:, None]
+        return nn.functional.interpolate(depth, size=size, mode="bilinear", align_corners=False)
