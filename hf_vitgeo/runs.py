@@ -3,7 +3,7 @@
     args.json      every resolved argument of training, the recipe, library versions, the commit
     log.jsonl      one line a training event
     results.json   one flat list of records (the schema below)
-    analysis.json  the arguments of the last analysis
+    analysis.json  the arguments of the last analysis; probe.json: of the last probe
     arrays/*.npz   what is too large for JSON: maps, predictions
     checkpoint/    what `from_pretrained` reads: the weights at the end of training
     best/          likewise, at the best evaluation
@@ -50,7 +50,9 @@ VALUE_FIELDS = ("value", "spread", "n_images", "reason")
 FIELDS = KEY_FIELDS + VALUE_FIELDS
 
 #: Everything that a run writes into its folder. What else lies there is the user's and is never touched.
-_CONTENT = tuple("args.json log.jsonl results.json analysis.json arrays checkpoint best checkpoints trackers".split())
+_CONTENT = tuple(
+    "args.json log.jsonl results.json analysis.json probe.json arrays checkpoint best checkpoints trackers".split()
+)
 
 _VERSIONS_OF = ("hf-vitgeo", "torch", "torchvision", "transformers", "datasets", "accelerate", "evaluate", "numpy")
 

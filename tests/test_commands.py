@@ -180,3 +180,25 @@ def test_the_dino_smoke_recipe(run_script, tmp_path):
     events = [json.loads(line) for line in (tmp_path / "runs/smoke/log.jsonl").read_text().splitlines()]
     assert len(events) == 3 and all(event["collapse"] is None for event in events)
     assert events[-1]["kl"] > 0 and 0 < events[-1]["teacher_entropy"] < 6.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["segmentation", "depth"])
+def test_dense_probes_of_scenes(run_script, tmp_path, task):
+    """Both heads on rendered scenes, for two layers, with and without [CLS], beside random weights."""
+    run_script("train_supervised.py", "--output_dir", "runs/a", *SMALL)
+    words = f"runs/a --task {task} --dataset_name scenes --layers 1 last --max_train_samples 24 --max_eval_samples 8"
+    said = run_script("probe.py", *words.split())
+    rows = [row for row in json.loads((tmp_path / "runs/a/results.json").read_text()) if row["probe"]]
+    metrics = {"segmentation": {"miou", "pixel_accuracy"}, "depth": {"rmse", "rmse_pooled", "abs_rel", "log_rmse"}}
+    assert metrics[task] <= {row["metric"] for row in rows}
+    by = {(row["layer"], row["probe"], row["intervention"]) for row in rows}
+    assert len(by) == 8 and {layer for layer, *_ in by} == {1, 2}
+    assert all(row["n_images"] == 8 for row in rows) and "layer 2, quick, patches and [CLS]" in said.stdout
+    with np.load(tmp_path / f"runs/a/arrays/{task}_predictions.npz") as kept:
+        assert kept["truth_5"].shape == kept["with_cls_5"].shape == kept["image_5"].shape[:2] == (64, 64)
+    assert not list((tmp_path / "runs/a").glob(".partial*"))
+    mixed = run_script("probe.py", "runs/a", "--task", "knn", task, status=2)
+    assert "need other data than the rest" in mixed.stderr
+    far = run_script("probe.py", *words.split(), "--layers", "3", status=1)
+    assert "layers are (3,); the model has 1 to 2" in far.stderr

@@ -136,6 +136,7 @@ def depth_probe(
     with_cls: bool = True,
     min_depth: float = 1e-3,
     max_depth: float = 10.0,
+    enlarge: int = 4,
     schedule: Schedule = Schedule(),  # noqa: B008  frozen
     progress: Callable[[], Any] = lambda: None,
     on_prediction: Callable[[int, np.ndarray], Any] = lambda number, metres: None,
@@ -151,6 +152,7 @@ def depth_probe(
         with_cls: whether [CLS] is put behind every patch, as DINOv2 does for depth.
         min_depth: of the first bin, and of depths that count, in metres.
         max_depth: of the last bin, likewise.
+        enlarge: as in `dense.LinearDepth`.
         schedule: of the training.
         progress: called after each step.
         on_prediction: called with the number of each test picture and its predicted metres, at the depth map's size.
@@ -159,7 +161,8 @@ def depth_probe(
         As `dense.depth_metrics`.
     """
     torch.manual_seed(schedule.seed)
-    head = LinearDepth(train.batch(np.arange(1), layer, with_cls).shape[1], min_depth, max_depth)
+    width = train.batch(np.arange(1), layer, with_cls).shape[1]
+    head = LinearDepth(width, min_depth, max_depth, enlarge=enlarge)
     depths = torch.from_numpy(train_windows.window_targets())
     depths = torch.where((depths >= min_depth) & (depths <= max_depth), depths, 0)
 
