@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_vitgeo.commands.training_inputs import fixed_sample, load, measuring
+from hf_vitgeo.data.datasets import UNLABELLED
 from hf_vitgeo.runs import RunDir
 from hf_vitgeo.training.command_line import parse
 from hf_vitgeo.training.dino_arguments import KNN_NEIGHBOURS, DINOArguments
@@ -41,11 +42,13 @@ def run(args: DINOArguments) -> None:
         pictures = picture_format(args)
         crops_of(args, pictures)
         # crops are cut from the pictures as they are stored
-        train_split = load(args, args.train_split, pictures, args.max_train_samples, keep_original=True)
+        train_split = load(args, args.train_split, pictures, args.max_train_samples, True, needs_labels=False)
         on_measure = None
         if args.measure_every:
-            eval_split = load(args, str(args.eval_split), pictures, args.max_eval_samples)
-            on_measure = measuring(args, eval_split, pictures, _knn(args, train_split, eval_split, pictures))
+            eval_split = load(args, str(args.eval_split), pictures, args.max_eval_samples, needs_labels=False)
+            labelled = UNLABELLED not in (*train_split.class_names, *eval_split.class_names)
+            knn = _knn(args, train_split, eval_split, pictures) if labelled else None
+            on_measure = measuring(args, eval_split, pictures, knn)
         done = train(args, build_student(args), pictures, train_split, on_measure)
     except (ValueError, OSError, MemoryError, FloatingPointError) as error:
         raise SystemExit(f"train_dino.py: {error}") from error

@@ -20,6 +20,7 @@ def load(
     pictures: "PictureFormat",
     max_samples: int | None,
     keep_original: bool = False,
+    needs_labels: bool = True,
 ) -> "Split":
     """Open a split as the flags ask for.
 
@@ -29,6 +30,7 @@ def load(
         pictures: what the model takes.
         max_samples: a seeded random subset of this size, or all.
         keep_original: whether windows of the stored pictures are wanted.
+        needs_labels: whether a data set without labels is an error; a stream's rows always need them.
 
     Returns:
         A split in memory, one that is decoded when asked for, or a stream.
@@ -52,6 +54,7 @@ def load(
             raise ValueError("--streaming is for data that is read; scenes are rendered here")
         opened: Split = load_stream(args.dataset_name, split, buffer=args.shuffle_buffer_size, **columns)
     else:
+        columns["needs_labels"] = needs_labels
         opened = load_split(args.dataset_name, split, pictures.size, keep_original, **columns)
     known, found = entry(args.dataset_name), len(opened.class_names)
     if known and found != known.num_classes and args.label_column_name == known.label_column:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from hf_vitgeo.data.columns import LABEL_NAMES, find_columns, label_columns
 from hf_vitgeo.data.images import decode_row, resize
 from hf_vitgeo.data.sources import open_split
 
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
 #: Holds the number of the row in its split, before any row was left out; not part of the rows that one reads.
 ROW_COLUMN = "row"
 
-#: Names that are tried where no column, or more than one, has the type that says what it holds.
-IMAGE_NAMES = ("image", "images", "img", "jpg", "jpeg", "png", "webp", "pixels", "pixel_values", "picture")
-LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "cls")
+#: The class of every row of a data set without labels.
+UNLABELLED = "unlabelled"
 
 #: Bare numbers from here on are identifiers or measurements, not labels: a model would need an output for each.
 MAX_UNNAMED_CLASSES = 1_000_000
@@ -43,6 +43,7 @@ def load_image_dataset(
     skip_bad_images: bool = False,
     max_samples: int | None = None,
     seed: int = 0,
+    needs_labels: bool = True,
 ) -> "datasets.Dataset":
     """Load one split of an image classification data set.
 
@@ -61,6 +62,8 @@ def load_image_dataset(
         max_samples: keep a seeded random subset of this many rows, in their order; None or more than there are keeps
             all. It is drawn before bad rows are left out, so fewer may remain.
         seed: seed of that subset.
+        needs_labels: whether a data set without any column of labels is an error; otherwise all rows are of the one
+            class `UNLABELLED`.
 
     Returns:
         A data set whose rows are `{"image": PIL image of mode RGB, "label": int}`. Reading a row whose picture is
@@ -83,6 +86,10 @@ def load_image_dataset(
     if len(table) == 0:
         raise ValueError(f"{origin} is empty")
 
+    if not needs_labels and label_column is None and not label_columns(table.features):
+        nothing = np.zeros(len(table), np.int64)
+        label_column = LABEL_NAMES[0]
+        table = table.add_column(label_column, nothing, feature=datasets.ClassLabel(names=[UNLABELLED]))
     image_column, label_column = find_columns(table.features, image_column, label_column, origin)
     table = table.select_columns([image_column, label_column])
     table = table.rename_columns({image_column: "image", label_column: "label"})
@@ -156,57 +163,6 @@ def subset_rows(length: int, count: int, seed: int) -> np.ndarray:
 def bytes_in_memory(count: int, size: tuple[int, int]) -> int:
     """What `count` decoded RGB pictures of (height, width) take, in bytes."""
     return count * size[0] * size[1] * 3
-
-
-def find_columns(
-    features: "datasets.Features", image_column: str | None, label_column: str | None, origin: str
-) -> tuple[str, str]:
-    """Names of the columns of pictures and labels.
-
-    Args:
-        features: of the data set.
-        image_column: as given by the user; None finds the only one of the right type, else of a usual name.
-        label_column: likewise.
-        origin: what messages call the data set.
-
-    Returns:
-        Both names.
-
-    Raises:
-        ValueError: for a column that is missing, holds no pictures, or cannot be told from others; it lists them.
-    """
-    import datasets
-
-    typed_images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    named_images = [name for name in features if name.lower() in IMAGE_NAMES and _may_hold_pictures(features[name])]
-    typed_labels = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    named_labels = [name for name in features if name.lower() in LABEL_NAMES]
-    image_column = _one_of(typed_images or named_images, image_column, "image", features, origin)
-    if not _may_hold_pictures(features[image_column]):
-        raise ValueError(f"{origin}: column {image_column!r} holds no pictures but {features[image_column]}")
-    return image_column, _one_of(typed_labels or named_labels, label_column, "label", features, origin)
-
-
-def _one_of(candidates: list[str], given: str | None, kind: str, features: "datasets.Features", origin: str) -> str:
-    columns = ", ".join(map(repr, features))
-    if given is not None:
-        if given not in features:
-            raise ValueError(f"{origin}: there is no {kind} column {given!r}; the columns are {columns}")
-        return given
-    if len(candidates) == 1:
-        return candidates[0]
-    if candidates:
-        raise ValueError(
-            f"{origin}: {', '.join(map(repr, candidates))} may each be the {kind} column: use --{kind}_column_name"
-        )
-    raise ValueError(f"{origin}: no {kind} column found; name one of {columns} by --{kind}_column_name")
-
-
-def _may_hold_pictures(feature: Any) -> bool:
-    """Whether a column's cells can be files of pictures: Image, bytes, paths, or a struct of both."""
-    if isinstance(feature, dict):
-        return {"bytes", "path"} <= set(feature)
-    return getattr(feature, "dtype", None) in ("PIL.Image.Image", "binary", "large_binary", "string")
 
 
 def _check_labels(column: "pa.ChunkedArray", feature: Any, origin: str) -> tuple[np.ndarray, list[str]]:

@@ -8,13 +8,13 @@ import numpy as np
 from PIL import Image
 
 from hf_vitgeo.data import scenes
+from hf_vitgeo.data.columns import IMAGE_NAMES
 from hf_vitgeo.data.datasets import subset_rows
 from hf_vitgeo.data.dense import DepthEncoding, decode_depth, decode_mask, reduce_zero_label
 from hf_vitgeo.data.images import decode_row
 from hf_vitgeo.data.sources import open_split
 
 #: Usual names of the columns, in order.
-IMAGE_NAMES = ("image", "img", "pixel_values")
 TARGET_NAMES = {
     "segmentation": ("mask", "annotation", "label", "segmentation", "semantic_segmentation"),
     "depth": ("depth", "depth_map", "depth_gt"),
@@ -71,8 +71,8 @@ def open_dense(
         dataset_name: Hub id, local folder, or `scenes`.
         split: name of the split.
         task: "segmentation" or "depth".
-        image_column: name of the column of pictures; one of `IMAGE_NAMES` where it is None.
-        target_column: of the masks or depth maps; one of `TARGET_NAMES` where it is None.
+        image_column: name of the column of pictures; the first of `columns.IMAGE_NAMES` where it is None.
+        target_column: of the masks or depth maps; the first of `TARGET_NAMES` where it is None.
         max_samples: a seeded random subset of this size, or all.
         seed: of that subset.
         zero_is_ignored: whether masks count from 1 and say 0 for nothing, as ADE20K's do.

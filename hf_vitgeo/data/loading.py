@@ -56,6 +56,7 @@ def open_table(
     skip_bad_images: bool = False,
     max_samples: int | None = None,
     seed: int = 0,
+    needs_labels: bool = True,
 ) -> Any:
     """Open a split without decoding it.
 
@@ -69,6 +70,7 @@ def open_table(
         skip_bad_images: leave out rows that cannot be read.
         max_samples: a seeded random subset of this size, or all.
         seed: seed of that subset.
+        needs_labels: as in `datasets.load_image_dataset`.
 
     Returns:
         A `datasets.Dataset` with `image` and `label`.
@@ -79,7 +81,7 @@ def open_table(
     if dataset_name == "scenes":
         return scenes.load(split, size, max_samples)
     return datasets.load_image_dataset(
-        dataset_name, split, image_column, label_column, skip_bad_images, max_samples, seed
+        dataset_name, split, image_column, label_column, skip_bad_images, max_samples, seed, needs_labels
     )
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from hf_vitgeo.data.datasets import check_label, find_columns
+from hf_vitgeo.data.columns import find_columns
+from hf_vitgeo.data.datasets import check_label
 from hf_vitgeo.data.images import decode_row
 from hf_vitgeo.data.sampling import mix_seed, training_row
 from hf_vitgeo.data.sources import open_split

@@ -384,3 +384,18 @@ def test_to_uint8_resizes_by_pil_and_reads_any_data_set():
     images, labels = to_uint8(table({"image": [noise] * 1001, "label": range(1001)}), 16)
     assert labels.tolist() == list(range(1001))
     np.testing.assert_array_equal(images[-1], np.asarray(noise.resize((16, 16), Image.Resampling.BILINEAR)))
+
+
+def test_pictures_without_labels_are_of_one_class_where_none_are_needed(tmp_path):
+    import datasets
+
+    pictures = [Image.new("RGB", (5, 4), (9 * number, 0, 0)) for number in range(3)]
+    table = datasets.Dataset.from_dict({"photo": pictures}, features=datasets.Features({"photo": datasets.Image()}))
+    table.to_parquet(tmp_path / "pack" / "train.parquet")
+    with pytest.raises(ValueError, match="no label column found"):
+        load_image_dataset(tmp_path / "pack", "train")
+    found = load_image_dataset(tmp_path / "pack", "train", needs_labels=False)
+    assert class_names(found) == ["unlabelled"] and [found[n]["label"] for n in range(3)] == [0, 0, 0]
+    assert found[2]["image"].getpixel((0, 0)) == (18, 0, 0)
+    with pytest.raises(ValueError, match="there is no label column 'kind'"):
+        load_image_dataset(tmp_path / "pack", "train", label_column="kind", needs_labels=False)
